@@ -1,0 +1,48 @@
+# `make demo` and `make test` work on a fresh machine: Python 3.11+, nothing else installed.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help demo test test-long lint bench clean
+
+help:            ## this list
+	@grep -E '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
+
+$(BIN)/.venv:
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# One stamp for each set of packages; a change in pyproject.toml or constraints.txt installs again.
+$(BIN)/.run: $(BIN)/.venv pyproject.toml constraints.txt
+	$(PIP) -e .
+	@touch $@
+
+$(BIN)/.test: $(BIN)/.run
+	$(PIP) -e '.[test]'
+	@touch $@
+
+$(BIN)/.bench: $(BIN)/.test
+	$(PIP) -e '.[test,bench]'
+	@touch $@
+
+demo: $(BIN)/.run     ## set everything up and run the main job on the built-in default
+	$(BIN)/clearhead shapes
+
+test: $(BIN)/.test    ## set everything up and run the tests
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 -m "not long" $(PYTEST)
+
+test-long: $(BIN)/.test   ## the tests that take too long for every run
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 -m long $(PYTEST)
+
+lint: $(BIN)/.test    ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: bench-model    ## side by side with nn.Transformer and transformers
+
+bench-%: $(BIN)/.bench    ## one benchmark, for example bench-tokenizer
+	$(BIN)/python -m bench.$*
+
+clean:           ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info

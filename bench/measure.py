@@ -1,0 +1,128 @@
+"""The rules of measuring, used by every benchmark here.
+
+A shared machine drifts, so a time alone says little: ours and each peer run *interleaved*, round after round,
+and what is reported is the ratio of the medians with an interval over the rounds. Every contestant does the
+same work, is warmed up, and runs at whichever thread count suits it best (for small tensors two threads can
+be many times slower than one, and a peer must not lose to a bad setting).
+"""
+
+import gc
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+Work = Callable[[], object]
+
+
+@dataclass
+class Contestant:
+    """One side of a comparison: the work, and how to set its number of threads (None: it has no such setting)."""
+
+    name: str
+    work: Work
+    set_threads: Callable[[int], None] | None = None
+    threads: int = 1
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+def torch_threads(n: int) -> None:
+    """Set torch's thread count; contestants that compute with torch pass this as `set_threads`."""
+    import torch
+
+    torch.set_num_threads(n)
+
+
+def timed(contestant: Contestant) -> float:
+    if contestant.set_threads is not None:
+        contestant.set_threads(contestant.threads)
+    start = time.perf_counter()
+    contestant.work()
+    return time.perf_counter() - start
+
+
+def choose_threads(contestant: Contestant, options: Iterable[int], tries: int = 3) -> None:
+    """Keep the thread count with the lowest median; the tries also warm the contestant up."""
+    best = float("inf")
+    for threads in options if contestant.set_threads is not None else (contestant.threads,):
+        trial = Contestant(contestant.name, contestant.work, contestant.set_threads, threads)
+        timed(trial)
+        seconds = statistics.median(timed(trial) for _ in range(tries))
+        if seconds < best:
+            best, contestant.threads = seconds, threads
+
+
+def compete(contestants: list[Contestant], rounds: int = 9, threads: Iterable[int] = (1, 2)) -> list[Contestant]:
+    """Time all contestants interleaved; the order inside a round rotates so that nobody always goes first."""
+    for contestant in contestants:
+        choose_threads(contestant, tuple(threads))
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(rounds):
+            start = number % len(contestants)
+            for contestant in contestants[start:] + contestants[:start]:
+                contestant.seconds.append(timed(contestant))
+    finally:
+        gc.enable()
+    return contestants
+
+
+def speed_ratio(ours: Contestant, peer: Contestant, draws: int = 2000) -> tuple[float, float, float]:
+    """How many times faster ours is (median peer / median ours), with a 95% bootstrap interval over rounds."""
+    generator = random.Random(0)
+    rounds = len(ours.seconds)
+    ratios = []
+    for _ in range(draws):
+        picks = [generator.randrange(rounds) for _ in range(rounds)]
+        ratios.append(
+            statistics.median(peer.seconds[i] for i in picks) / statistics.median(ours.seconds[i] for i in picks)
+        )
+    ratios.sort()
+    return peer.median / ours.median, ratios[int(0.025 * draws)], ratios[int(0.975 * draws) - 1]
+
+
+def report(title: str, ours: Contestant, peers: list[Contestant], unit: str = "s", amount: float | None = None) -> None:
+    """Print one table: the median time (or `amount` per second in `unit`), threads, and our speed ratio."""
+    print(f"\n{title}  ({len(ours.seconds)} interleaved rounds)")
+    for contestant in [ours, *peers]:
+        value = f"{amount / contestant.median:12,.0f} {unit}" if amount else f"{contestant.median * 1e3:12.2f} ms"
+        line = f"  {contestant.name:<34}{value}   {contestant.threads} thread{'s' * (contestant.threads > 1)}"
+        if contestant is not ours:
+            ratio, low, high = speed_ratio(ours, contestant)
+            line += f"   ours is {ratio:.2f}x  [{low:.2f}, {high:.2f}]"
+        print(line, flush=True)
+
+
+def peak_memory(module: str, *arguments: str) -> int:
+    """Run `python -m module arguments…` in a fresh process; it must print its own peak in bytes as its last line."""
+    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=True)
+    return int(done.stdout.strip().splitlines()[-1])
+
+
+def resident_bytes(peak: bool = False) -> int:
+    """This process's resident set, now or at its peak, from /proc (Linux)."""
+    wanted = "VmHWM:" if peak else "VmRSS:"
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith(wanted):
+                return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {wanted}")
+
+
+def machine() -> str:
+    """The machine in one line, to stand beside every figure."""
+    name = platform.processor() or platform.machine()
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo") as info:
+            name = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), name)
+    return f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}"

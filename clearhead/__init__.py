@@ -1,0 +1,24 @@
+"""Clearhead: the Transformer of "Attention Is All You Need", from scratch and in the clear.
+
+Names are loaded on first use, so that `import clearhead` costs nothing and only what computes imports torch.
+"""
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "InputError": "clearhead.errors",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'clearhead' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,32 @@
+"""The `clearhead` command. Each command lives in a file of its own and imports torch only when it runs."""
+
+import os
+import sys
+
+import typer
+
+from clearhead.errors import InputError
+
+app = typer.Typer(
+    name="clearhead",
+    help="The Transformer, from scratch and in the clear: learn it, check your own against it, train and use it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends with one clear line and status 2, never with a traceback."""
+    try:
+        app()
+    except InputError as error:
+        print(f"clearhead: error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # whoever read our output has left (`| head`): end quietly, and keep Python from flushing into the void
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

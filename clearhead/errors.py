@@ -1,0 +1,9 @@
+"""The one exception for a user's mistake.
+
+Its message is written for the person who made the mistake: it names the file, line, key or tensor, what was
+found and what was wanted. The command line prints it without a traceback and exits with status 2.
+"""
+
+
+class InputError(ValueError):
+    """Something the caller gave cannot be used, and the message says what and why."""
