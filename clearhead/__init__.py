@@ -9,6 +9,11 @@ __version__ = "0.1.0"
 
 _HOME = {
     "InputError": "clearhead.errors",
+    "KVCache": "clearhead.model",
+    "ModelConfig": "clearhead.model",
+    "build": "clearhead.model",
+    "configure": "clearhead.model",
+    "trace": "clearhead.model",
 }
 
 __all__ = ["__version__", *_HOME]
@@ -17,7 +22,9 @@ __all__ = ["__version__", *_HOME]
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'clearhead' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value  # so that a submodule of the same name cannot take its place
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,257 @@
+"""Every size and choice of a Transformer, in small frozen dataclasses, and the presets with well-known names.
+
+The defaults are the base model of "Attention Is All You Need" (section 3 and table 3). What the later families
+(GPT-2, BERT, Llama, Marian) do otherwise is a field here, so each of them is a configuration, not another model.
+Choices are checked on construction: an incompatible pair is refused with both values named.
+"""
+
+from dataclasses import dataclass, field, is_dataclass
+from typing import Any, Literal
+
+from clearhead.errors import InputError
+from clearhead.settings import from_dict, merge, nearest, to_dict
+
+
+def require(condition: bool, message: str) -> None:
+    if not condition:
+        raise InputError(message)
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """How token ids become vectors."""
+
+    scaled: bool = True  # times √d_model (section 3.4); GPT-2, BERT and Llama leave it out
+    norm: bool = False  # normalise token + position, as BERT does
+    segments: int = 0  # number of segment (token type) embeddings; BERT has 2
+
+
+@dataclass(frozen=True)
+class Positions:
+    """How the model knows the order of its tokens."""
+
+    kind: Literal["sinusoidal", "learned", "rope", "alibi", "none"] = "sinusoidal"
+    # which two dimensions share a frequency: neighbours (2i, 2i+1) as in both papers, or i and i + width/2
+    layout: Literal["interleaved", "split"] = "interleaved"
+    base: float = 10_000.0  # wavelengths run from 2π to base·2π
+    max_length: int | None = None  # rows of the learned table; other kinds have no limit
+
+    def __post_init__(self) -> None:
+        require(self.base > 1, f"positions.base must be above 1, not {self.base}")
+        if self.kind == "learned":
+            require(
+                self.max_length is not None and self.max_length > 0,
+                f"positions.kind = 'learned' needs positions.max_length, its number of rows; found {self.max_length}",
+            )
+        else:
+            require(
+                self.max_length is None,
+                f"positions.kind = {self.kind!r} extends to any length: positions.max_length = {self.max_length} "
+                "is only for 'learned'",
+            )
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Which normalisation, and whether it comes before or after each sub-layer."""
+
+    kind: Literal["layer", "rms"] = "layer"
+    placement: Literal["pre", "post"] = "post"  # the paper: post. Nearly everyone since: pre
+    epsilon: float = 1e-5
+    final: bool | None = None  # one more norm after the stack; None: after pre-norm yes, after post-norm no
+
+    def __post_init__(self) -> None:
+        require(self.epsilon > 0, f"norm.epsilon must be positive, not {self.epsilon}")
+        if self.final is None:
+            object.__setattr__(self, "final", self.placement == "pre")
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Where units are dropped; the default is the paper's (section 5.4)."""
+
+    residual: float = 0.1  # the output of each sub-layer, before it is added
+    embedding: float = 0.1  # the sum of embeddings and positional encodings
+    attention: float = 0.0  # the attention weights
+    hidden: float = 0.0  # the inner layer of the feed-forward network
+
+    def __post_init__(self) -> None:
+        for name in ("residual", "embedding", "attention", "hidden"):
+            rate = getattr(self, name)
+            require(0 <= rate < 1, f"dropout.{name} must be at least 0 and below 1, not {rate}")
+
+
+@dataclass(frozen=True)
+class Head:
+    """What is made of the last hidden states."""
+
+    # vocabulary: next-token logits · masked: BERT's masked-token logits · tokens: `classes` logits for each token
+    # pooled: one vector for each sequence, and `classes` logits from it if classes > 0 · none: the hidden states
+    kind: Literal["vocabulary", "masked", "tokens", "pooled", "none"] = "vocabulary"
+    tied: bool = True  # the matrix of the vocabulary logits is the embedding (section 3.4)
+    bias: bool = False
+    classes: int = 0
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A whole Transformer. Letters as in the docs: D = d_model, H = heads, G = kv_heads, d = D/H, V = vocab_size."""
+
+    vocab_size: int
+    kind: Literal["encoder-decoder", "decoder", "encoder"] = "encoder-decoder"
+    d_model: int = 512
+    heads: int = 8
+    kv_heads: int | None = None  # grouped-query attention: H/G query heads share a key/value head; None: G = H
+    d_ff: int = 2048  # the paper's 4·D is a hyperparameter, not a law
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu"] = "relu"
+    bias: bool = True  # in all linear maps and layer norms
+    window: int | None = None  # self-attention reaches this many positions, its own included; None: all
+    embedding: Embedding = field(default_factory=Embedding)
+    positions: Positions = field(default_factory=Positions)
+    norm: Norm = field(default_factory=Norm)
+    dropout: Dropout = field(default_factory=Dropout)
+    head: Head = field(default_factory=Head)
+    init: Literal["xavier", "gpt2"] = "xavier"  # see initialise.py
+    kernels: Literal["plain", "fused"] = "fused"  # plain: the code as read; fused: its fast twin
+
+    def __post_init__(self) -> None:
+        if self.kind == "encoder":
+            object.__setattr__(self, "decoder_layers", 0)
+        if self.kind == "decoder":
+            object.__setattr__(self, "encoder_layers", 0)
+        for name in ("vocab_size", "d_model", "heads", "d_ff"):
+            require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
+        self._check_heads()
+        self._check_kind()
+        kind = self.positions.kind
+        if kind in ("sinusoidal", "rope"):
+            name, width = ("d_model", self.d_model) if kind == "sinusoidal" else ("d_model / heads", self.d_head)
+            require(width % 2 == 0, f"positions.kind = {kind!r} pairs dimensions: {name} = {width} must be even")
+        require(self.window is None or self.window > 0, f"window must be positive, not {self.window}")
+
+    def _check_heads(self) -> None:
+        require(
+            self.d_model % self.heads == 0,
+            f"heads must divide d_model: d_model = {self.d_model}, heads = {self.heads}",
+        )
+        groups = self.groups
+        require(
+            groups > 0 and self.heads % groups == 0,
+            f"kv_heads must divide heads: heads = {self.heads}, kv_heads = {groups}",
+        )
+
+    def _check_kind(self) -> None:
+        if self.kind != "decoder":
+            layers = self.encoder_layers
+            require(layers > 0, f"kind = {self.kind!r} needs encoder_layers > 0, not {layers}")
+        if self.kind != "encoder":
+            layers = self.decoder_layers
+            require(layers > 0, f"kind = {self.kind!r} needs decoder_layers > 0, not {layers}")
+            require(
+                self.head.kind == "vocabulary",
+                f"kind = {self.kind!r} predicts tokens: head.kind must be 'vocabulary', not {self.head.kind!r}",
+            )
+            require(self.embedding.segments == 0, f"embedding.segments is for kind = 'encoder', not {self.kind!r}")
+        else:
+            require(
+                self.head.kind != "vocabulary",
+                "kind = 'encoder' sees the whole sequence: head.kind must be 'masked', 'tokens', 'pooled' or 'none', "
+                "not 'vocabulary'",
+            )
+        if self.head.kind == "tokens":
+            require(self.head.classes > 0, f"head.kind = 'tokens' needs head.classes > 0, not {self.head.classes}")
+
+    @property
+    def d_head(self) -> int:
+        return self.d_model // self.heads
+
+    @property
+    def groups(self) -> int:
+        """Key/value heads, G."""
+        return self.heads if self.kv_heads is None else self.kv_heads
+
+
+_DECODER = {"kind": "decoder", "embedding": {"scaled": False}, "norm": {"placement": "pre"}}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # the paper's two models, table 3; vocabulary as in section 5.1
+    "base": {"vocab_size": 37_000},
+    "big": {"vocab_size": 37_000, "d_model": 1024, "heads": 16, "d_ff": 4096, "dropout": {"residual": 0.3}},
+    # for two CPU cores; pre-norm because it trains without care
+    "tiny": {
+        "vocab_size": 10_000,
+        "d_model": 128,
+        "heads": 4,
+        "d_ff": 256,
+        "encoder_layers": 4,
+        "decoder_layers": 4,
+        "norm": {"placement": "pre"},
+    },
+    "gpt2": merge(
+        _DECODER,
+        {
+            "vocab_size": 50_257,
+            "d_model": 768,
+            "heads": 12,
+            "d_ff": 3072,
+            "decoder_layers": 12,
+            "activation": "gelu_tanh",
+            "positions": {"kind": "learned", "max_length": 1024},
+            "dropout": {"attention": 0.1},
+            "init": "gpt2",
+        },
+    ),
+    "bert-base": {
+        "kind": "encoder",
+        "vocab_size": 30_522,
+        "d_model": 768,
+        "heads": 12,
+        "d_ff": 3072,
+        "encoder_layers": 12,
+        "activation": "gelu",
+        "embedding": {"scaled": False, "norm": True, "segments": 2},
+        "positions": {"kind": "learned", "max_length": 512},
+        "norm": {"epsilon": 1e-12},
+        "dropout": {"attention": 0.1},
+        "head": {"kind": "pooled"},
+        "init": "gpt2",
+    },
+    # a small model of Llama's kind: rotary positions, RMS norm, SwiGLU, grouped-query heads, no biases
+    "llama": merge(
+        _DECODER,
+        {
+            "vocab_size": 32_000,
+            "d_model": 512,
+            "heads": 8,
+            "kv_heads": 4,
+            "d_ff": 1376,
+            "decoder_layers": 8,
+            "activation": "swiglu",
+            "bias": False,
+            "positions": {"kind": "rope", "layout": "split"},
+            "norm": {"kind": "rms"},
+            "dropout": {"residual": 0.0, "embedding": 0.0},
+            "init": "gpt2",
+        },
+    ),
+}
+
+
+def configure(name: str | None = None, /, **changes: Any) -> ModelConfig:
+    """A preset with changes: `configure("tiny", vocab_size=500, norm={"placement": "post"})`.
+
+    `dropout=0.2` is short for the paper's one rate: sub-layer outputs and embeddings.
+    """
+    if name is not None and name not in PRESETS:
+        raise InputError(f"unknown preset {name!r}{nearest(name, list(PRESETS))}")
+    changes = {key: to_dict(value) if is_dataclass(value) else value for key, value in changes.items()}
+    rate = changes.get("dropout")
+    if isinstance(rate, int | float) and not isinstance(rate, bool):
+        changes["dropout"] = {"residual": rate, "embedding": rate}
+    base = dict(PRESETS[name]) if name else {}
+    if changes.get("positions", {}).get("kind", "learned") != "learned":
+        # the preset's table length means nothing for positions without a table
+        base["positions"] = {key: value for key, value in base.get("positions", {}).items() if key != "max_length"}
+    return from_dict(ModelConfig, merge(base, changes))

@@ -1,0 +1,70 @@
+"""Normalisation: bring each token's vector to a standard size, whatever the layers before it did.
+
+LayerNorm (Ba et al., 2016, the paper's choice) subtracts the mean and divides by the standard deviation over the
+D features of one token. RMSNorm (Zhang and Sennrich, 2019) leaves out the mean: direction is kept, only length is
+set. Both then scale each feature by a learned weight. Statistics are taken in at least float32: in 16 bits the sum
+of squares of a wide vector overflows or drowns.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearhead.model.config import ModelConfig
+from clearhead.model.trace import recording, tap
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
+    """(x − mean) / √(variance + ε) · weight + bias, over the last dimension."""
+    wide = x.to(at_least_float32(x))
+    centred = wide - wide.mean(-1, keepdim=True)
+    variance = (centred * centred).mean(-1, keepdim=True)  # over D, not D − 1: the paper's biased estimate
+    normal = (centred / torch.sqrt(variance + epsilon)).to(x.dtype) * weight
+    return normal if bias is None else normal + bias
+
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """x / √(mean square + ε) · weight, over the last dimension."""
+    wide = x.to(at_least_float32(x))
+    mean_square = (wide * wide).mean(-1, keepdim=True)
+    return (wide / torch.sqrt(mean_square + epsilon)).to(x.dtype) * weight
+
+
+def at_least_float32(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+class LayerNorm(nn.Module):
+    """Layer normalisation over the model width."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(config.d_model))
+        self.bias = nn.Parameter(torch.zeros(config.d_model)) if config.bias else None
+        self.epsilon = config.norm.epsilon
+        self.fused = config.kernels == "fused"
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, S, D) -> (B, S, D)
+        if self.fused and not recording():
+            return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
+        return tap("norm", layer_norm(x, self.weight, self.bias, self.epsilon), "B S D")
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square normalisation over the model width."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(config.d_model))
+        self.epsilon = config.norm.epsilon
+        self.fused = config.kernels == "fused"
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, S, D) -> (B, S, D)
+        if self.fused and not recording():
+            return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
+        return tap("norm", rms_norm(x, self.weight, self.epsilon), "B S D")
+
+
+def build_norm(config: ModelConfig) -> LayerNorm | RMSNorm:
+    """The norm that the configuration asks for."""
+    return LayerNorm(config) if config.norm.kind == "layer" else RMSNorm(config)

@@ -1,0 +1,30 @@
+"""Residual sub-layers: x + sublayer(x), with a norm before or after (sections 3.1 and 5.4).
+
+Post-norm, the paper's: LayerNorm(x + Sublayer(x)). Every layer's norm sits on the main road, so gradients pass through
+all of them, and training needs its warm-up. Pre-norm: x + Sublayer(LayerNorm(x)). The main road is a plain sum from
+input to output, and one last norm brings its length back; this is what nearly every later model does.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from clearhead.model.config import ModelConfig
+from clearhead.model.dropout import dropout
+from clearhead.model.norm import build_norm
+from clearhead.model.trace import tap
+
+
+class Residual(nn.Module):
+    """The road around a sub-layer; owns the norm."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm: nn.Module = build_norm(config)
+        self.pre = config.norm.placement == "pre"
+        self.dropout = config.dropout.residual
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:  # (B, S, D) -> (B, S, D)
+        if self.pre:
+            return tap("residual", x + dropout(sublayer(self.norm(x)), self.dropout, self.training), "B S D")
+        return self.norm(tap("residual", x + dropout(sublayer(x), self.dropout, self.training), "B S D"))

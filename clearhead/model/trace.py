@@ -1,0 +1,125 @@
+"""See every tensor of a forward pass.
+
+The model's code names its tensors as it makes them: `scores = tap("scores", scores)`. Normally `tap` is the
+identity. Inside `with trace(model) as t:` it records, and `t["decoder.layers.0.self_attention.scores"]` is that
+tensor: the path of the module that was running, then the name. Tracing runs the plain code, the one that is read,
+because a fused kernel never makes the tensors worth looking at.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from clearhead.errors import InputError
+
+_recorder: "Trace | None" = None
+
+
+def tap(name: str, tensor: Tensor, letters: str = "") -> Tensor:
+    """Give a tensor a name (and its dimensions letters, as "B H S T"); returns the tensor itself."""
+    if _recorder is not None:
+        _recorder.record(name, tensor, letters)
+    return tensor
+
+
+def recording() -> bool:
+    """Whether a trace is being taken; fused twins ask, and step aside for the plain code."""
+    return _recorder is not None
+
+
+class Trace:
+    """Named tensors in the order they were made, with the letters of their dimensions."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.letters: dict[str, str] = {}
+        self.scope: list[str] = []
+
+    def record(self, name: str, tensor: Tensor, letters: str) -> None:
+        path = ".".join([*self.scope[-1:], name]) if self.scope and self.scope[-1] else name
+        unique, number = path, 2
+        while unique in self.tensors:  # a module that runs twice in one pass keeps both
+            unique, number = f"{path}#{number}", number + 1
+        self.tensors[unique] = tensor.detach().clone()
+        self.letters[unique] = letters
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name in self.tensors:
+            return self.tensors[name]
+        close = [path for path in self.tensors if path.endswith("." + name)]
+        if len(close) == 1:
+            return self.tensors[close[0]]
+        found = f"several tensors end in it: {', '.join(close[:4])} …" if close else f"recorded: {', '.join(self)}"
+        raise KeyError(f"no single tensor {name!r}; {found}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def named(self, name: str) -> dict[str, Tensor]:
+        """All tensors of one name, by path: `named("weights")` is every layer's attention."""
+        return {path: t for path, t in self.tensors.items() if path.split("#")[0].rsplit(".", 1)[-1] == name}
+
+    def save(self, path: str | Path) -> None:
+        """Write `path` (safetensors) and, beside it, `path`.json with the order, shapes and letters."""
+        from safetensors.torch import save_file
+
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file({name: tensor.contiguous() for name, tensor in self.tensors.items()}, str(path))
+        rows = [
+            {"name": name, "letters": self.letters[name], "shape": list(tensor.shape), "dtype": str(tensor.dtype)[6:]}
+            for name, tensor in self.tensors.items()
+        ]
+        Path(f"{path}.json").write_text(json.dumps({"format": "clearhead-trace-1", "tensors": rows}, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Trace":
+        """Read back what `save` wrote."""
+        from safetensors.torch import load_file
+
+        table = Path(f"{path}.json")
+        if not Path(path).is_file() or not table.is_file():
+            raise InputError(f"no trace at {path}: wanted that file and {table} beside it")
+        described = json.loads(table.read_text())
+        if described.get("format") != "clearhead-trace-1":
+            raise InputError(f"{table}: format {described.get('format')!r} is not 'clearhead-trace-1'")
+        tensors = load_file(str(path))
+        result = cls()
+        for row in described["tensors"]:
+            result.tensors[row["name"]] = tensors[row["name"]]
+            result.letters[row["name"]] = row["letters"]
+        return result
+
+
+@contextmanager
+def trace(model: nn.Module) -> Iterator[Trace]:
+    """Record every named tensor of the passes made inside the `with`."""
+    global _recorder
+    if _recorder is not None:
+        raise InputError("a trace is being taken already; traces do not nest")
+    taken = Trace()
+
+    def enter(path: str) -> Any:
+        return lambda module, arguments: taken.scope.append(path)
+
+    def leave(module: nn.Module, arguments: object, output: object) -> None:
+        taken.scope.pop()
+
+    hooks = []
+    for path, module in model.named_modules():
+        hooks.append(module.register_forward_pre_hook(enter(path)))
+        hooks.append(module.register_forward_hook(leave, always_call=True))
+    _recorder = taken
+    try:
+        yield taken
+    finally:
+        _recorder = None
+        for hook in hooks:
+            hook.remove()

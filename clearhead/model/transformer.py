@@ -1,0 +1,186 @@
+"""The three models made of these parts: encoder-decoder (the paper's), decoder-only, encoder-only.
+
+Each gives `hidden(...)`, the states after the last layer, apart from `head(...)`, which makes logits of them: a loss
+can then multiply by the vocabulary matrix piece by piece and never hold all (tokens × vocabulary) logits.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.errors import InputError
+from clearhead.model.attention import Attend
+from clearhead.model.cache import KVCache
+from clearhead.model.config import ModelConfig
+from clearhead.model.decoder import Decoder
+from clearhead.model.embedding import TokenEmbedding, VocabularyHead, check_tokens
+from clearhead.model.encoder import Encoder
+from clearhead.model.feedforward import PLAIN
+from clearhead.model.initialise import initialise
+from clearhead.model.masks import check_padding, padding_mask
+from clearhead.model.norm import build_norm
+from clearhead.model.sight import Sight, places
+from clearhead.model.trace import tap
+
+
+class EncoderDecoder(nn.Module):
+    """Reads a source, writes a target: the Transformer of the paper (figure 1). One vocabulary serves both sides."""
+
+    def __init__(self, config: ModelConfig, attend: Attend | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = TokenEmbedding(config)
+        self.encoder = Encoder(config, attend)
+        self.decoder = Decoder(config, attend)
+        self.output = VocabularyHead(config)
+        initialise(self, config)
+
+    def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Tensor:
+        """Source ids (B, T) to the memory (B, T, D) that the decoder looks into."""
+        check_tokens(source, "source")
+        at = places(source, source_padding)
+        return self.encoder(self.embedding(source, at.queries, at.longest), at)
+
+    def decode(
+        self,
+        target: Tensor,  # (B, S)
+        memory: Tensor,  # (B, T, D)
+        source_padding: Tensor | None = None,  # (B, T), True at real tokens
+        target_padding: Tensor | None = None,  # (B, S); padding on the right is hidden by causality already
+        cache: KVCache | None = None,  # then `target` is only what is new
+    ) -> Tensor:  # (B, S, D)
+        """Hidden states of the target so far; position i has seen the target up to i and the whole source."""
+        check_tokens(target, "target")
+        if memory.size(0) != target.size(0):
+            raise InputError(f"source and target must have the same batch: {memory.size(0)} and {target.size(0)}")
+        if source_padding is not None:
+            check_padding(source_padding, memory.size(0), memory.size(1), "source_padding")
+        seen = Sight(None if source_padding is None else padding_mask(source_padding))
+        at = places(target, target_padding, cache=cache)
+        return self.decoder(self.embedding(target, at.queries, at.longest), at, memory, seen, cache)
+
+    def hidden(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_padding: Tensor | None = None,
+        target_padding: Tensor | None = None,
+    ) -> Tensor:
+        """States (B, S, D) after the last layer, for every target position at once (teacher forcing)."""
+        return self.decode(target, self.encode(source, source_padding), source_padding, target_padding)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """(B, S, D) -> logits (B, S, V) of the next token."""
+        return self.output(hidden, self.embedding)
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_padding: Tensor | None = None,
+        target_padding: Tensor | None = None,
+    ) -> Tensor:
+        return self.head(self.hidden(source, target, source_padding, target_padding))
+
+
+class DecoderOnly(nn.Module):
+    """Continues a text: a language model. GPT-2 and Llama are configurations of it."""
+
+    def __init__(self, config: ModelConfig, attend: Attend | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = TokenEmbedding(config)
+        self.decoder = Decoder(config, attend)
+        self.output = VocabularyHead(config)
+        initialise(self, config)
+
+    def hidden(
+        self,
+        tokens: Tensor,  # (B, S)
+        padding: Tensor | None = None,  # (B, S), True at real tokens
+        documents: Tensor | None = None,  # (B, S) numbers: packed documents do not see each other
+        cache: KVCache | None = None,  # then `tokens` is only what is new
+    ) -> Tensor:
+        """States (B, S, D) after the last layer; position i has seen tokens up to i."""
+        check_tokens(tokens)
+        at = places(tokens, padding, documents, cache)
+        return self.decoder(self.embedding(tokens, at.queries, at.longest), at, cache=cache)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """(B, S, D) -> logits (B, S, V) of the next token."""
+        return self.output(hidden, self.embedding)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        padding: Tensor | None = None,
+        documents: Tensor | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        return self.head(self.hidden(tokens, padding, documents, cache))
+
+
+class EncoderOnly(nn.Module):
+    """Reads a text and says something of each token, or of the whole. BERT is a configuration of it."""
+
+    def __init__(self, config: ModelConfig, attend: Attend | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = TokenEmbedding(config)
+        self.encoder = Encoder(config, attend)
+        kind, classes = config.head.kind, config.head.classes
+        if kind in ("pooled", "masked"):
+            self.transform = nn.Linear(config.d_model, config.d_model)
+        if kind in ("pooled", "tokens") and classes:
+            self.classify = nn.Linear(config.d_model, classes)
+        if kind == "masked":
+            self.transform_norm = build_norm(config)
+            self.output = VocabularyHead(config)
+        initialise(self, config)
+
+    def hidden(
+        self,
+        tokens: Tensor,  # (B, S)
+        padding: Tensor | None = None,  # (B, S), True at real tokens
+        segments: Tensor | None = None,  # (B, S)
+        documents: Tensor | None = None,
+    ) -> Tensor:
+        """States (B, S, D) after the last layer; every position has seen every real token."""
+        check_tokens(tokens)
+        at = places(tokens, padding, documents)
+        return self.encoder(self.embedding(tokens, at.queries, at.longest, segments), at)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """What `config.head` says: (B, S, V), (B, S, classes), (B, classes), the pooled (B, D), or `hidden` itself."""
+        kind = self.config.head.kind
+        if kind == "masked":
+            bend = PLAIN["gelu" if self.config.activation == "swiglu" else self.config.activation]
+            return self.output(self.transform_norm(bend(self.transform(hidden))), self.embedding)
+        if kind == "pooled":
+            pooled = tap("pooled", torch.tanh(self.transform(hidden[:, 0])), "B D")  # the first token speaks for all
+            return self.classify(pooled) if self.config.head.classes else pooled
+        return self.classify(hidden) if kind == "tokens" else hidden
+
+    def forward(
+        self,
+        tokens: Tensor,
+        padding: Tensor | None = None,
+        segments: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> Tensor:
+        return self.head(self.hidden(tokens, padding, segments, documents))
+
+
+Transformer = EncoderDecoder | DecoderOnly | EncoderOnly
+
+
+def build(config: ModelConfig, attend: Attend | None = None) -> Transformer:
+    """The model of a configuration; `attend` replaces the attention mechanism everywhere."""
+    if config.kind == "encoder-decoder":
+        return EncoderDecoder(config, attend)
+    return DecoderOnly(config, attend) if config.kind == "decoder" else EncoderOnly(config, attend)
+
+
+def count_parameters(config: ModelConfig) -> int:
+    """Parameters of a configuration, a tied matrix once; counted on the meta device, without memory."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build(config).parameters())
