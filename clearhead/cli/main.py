@@ -5,6 +5,7 @@ import sys
 
 import typer
 
+from clearhead import __version__
 from clearhead.errors import InputError
 
 app = typer.Typer(
@@ -15,6 +16,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"clearhead {__version__}")
+        raise typer.Exit
+
+
+@app.callback()  # also keeps sub-commands sub-commands: typer makes an only command the whole program
+def options(
+    version: bool = typer.Option(
+        False, "--version", callback=show_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
+    """What can be said before the command."""
+
+
+# Every command, in the order of the help. `app.command("name")(module.function)`, or `app.add_typer(module.app)`.
 
 
 def main() -> None:
