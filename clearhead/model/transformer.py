@@ -149,12 +149,16 @@ class EncoderOnly(nn.Module):
         at = places(tokens, padding, documents)
         return self.encoder(self.embedding(tokens, at.queries, at.longest, segments), at)
 
+    def before_logits(self, hidden: Tensor) -> Tensor:
+        """BERT's masked-token head works on the states once more before the vocabulary matrix."""
+        bend = PLAIN["gelu" if self.config.activation == "swiglu" else self.config.activation]
+        return self.transform_norm(bend(self.transform(hidden)))
+
     def head(self, hidden: Tensor) -> Tensor:
         """What `config.head` says: (B, S, V), (B, S, classes), (B, classes), the pooled (B, D), or `hidden` itself."""
         kind = self.config.head.kind
         if kind == "masked":
-            bend = PLAIN["gelu" if self.config.activation == "swiglu" else self.config.activation]
-            return self.output(self.transform_norm(bend(self.transform(hidden))), self.embedding)
+            return self.output(self.before_logits(hidden), self.embedding)
         if kind == "pooled":
             pooled = tap("pooled", torch.tanh(self.transform(hidden[:, 0])), "B D")  # the first token speaks for all
             return self.classify(pooled) if self.config.head.classes else pooled
