@@ -1,0 +1,166 @@
+"""A run folder: what is written is read back, and every kind of damage is named."""
+
+import hashlib
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearhead.errors import InputError
+from clearhead.model import ModelConfig, build, configure
+from clearhead.run import MODEL, OPTIMIZER, STATE, Run, read_tensors, to_toml, write_checkpoint, write_file
+from clearhead.settings import to_dict
+
+
+def small_config() -> ModelConfig:
+    return configure("tiny", vocab_size=11, d_model=8, heads=2, d_ff=16, encoder_layers=1, decoder_layers=1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    config = small_config()
+    write_file(tmp_path / "config.toml", to_toml({"model": to_dict(config), "training": {"steps": 7}}))
+    for step in (5, 10):
+        torch.manual_seed(step)
+        weights = build(config).state_dict()
+        moments = {"step": torch.tensor(float(step))}
+        folder = tmp_path / "checkpoints" / f"step_{step:08d}"
+        write_checkpoint(folder, {MODEL: weights, OPTIMIZER: moments}, {"step": step})
+    write_file(tmp_path / "latest", "step_00000010\n")
+    write_file(tmp_path / "best", "step_00000005\n")
+    return tmp_path
+
+
+def test_the_weights_come_back_bit_for_bit_under_every_name(folder: Path) -> None:
+    run = Run(folder)
+    assert run.model_config == small_config()
+    assert run.settings["training"] == {"steps": 7}
+    assert [path.name for path in run.checkpoints()] == ["step_00000005", "step_00000010"]
+    torch.manual_seed(5)
+    five = build(small_config()).state_dict()
+    for name in ("best", "step_5", "step_00000005"):
+        weights = run.weights(name)
+        assert weights.keys() == five.keys()
+        assert all(torch.equal(weights[key], five[key]) for key in five)
+    torch.manual_seed(10)
+    ten = build(small_config())
+    model = run.build("latest")
+    assert not model.training
+    source, target = torch.tensor([[3, 4, 5]]), torch.tensor([[1, 6]])
+    assert torch.equal(model(source, target), ten.eval()(source, target))
+
+
+def test_building_a_model_leaves_the_random_numbers_alone(folder: Path) -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    Run(folder).build()
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_best_is_latest_where_nothing_was_validated(folder: Path) -> None:
+    (folder / "best").unlink()
+    assert Run(folder).checkpoint("best").name == "step_00000010"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("step_7", "no checkpoint step_00000007 .*it has: step_00000005, step_00000010"),
+        ("average", "clearhead average"),
+        ("newest", "'newest' is not one of best, latest, average or step_N"),
+    ],
+)
+def test_a_checkpoint_that_is_not_there_is_named(folder: Path, name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Run(folder).weights(name)
+
+
+def test_no_run_and_no_checkpoint_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no run at"):
+        Run(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"is not a run: it has no config\.toml"):
+        Run(tmp_path)
+    write_file(tmp_path / "config.toml", "[model]\n")
+    with pytest.raises(InputError, match="has no checkpoint yet"):
+        Run(tmp_path).weights()
+    write_file(tmp_path / "config.toml", "[model\n")
+    with pytest.raises(InputError, match=r"config\.toml is not valid TOML"):
+        _ = Run(tmp_path).settings
+
+
+def test_one_flipped_bit_is_found(folder: Path) -> None:
+    path = folder / "checkpoints/step_00000010" / MODEL
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"step_00000010 is damaged: SHA-256 of model\.safetensors"):
+        Run(folder).weights("latest")
+    assert Run(folder).weights("best")
+
+
+def test_missing_and_broken_files_of_a_checkpoint_are_named(folder: Path) -> None:
+    newest = folder / "checkpoints/step_00000010"
+    (newest / MODEL).unlink()
+    with pytest.raises(InputError, match=r"incomplete: it has no model\.safetensors"):
+        Run(folder).weights("latest")
+    (newest / STATE).write_text("{")
+    with pytest.raises(InputError, match=r"state\.json is not valid JSON"):
+        Run(folder).weights("latest")
+    (newest / STATE).write_text('{"format": "something-else"}')
+    with pytest.raises(InputError, match="'something-else' is not 'clearhead-checkpoint-1'"):
+        Run(folder).weights("latest")
+    (newest / STATE).unlink()
+    with pytest.raises(InputError, match=r"incomplete: it has no state\.json"):
+        Run(folder).weights("latest")
+
+
+def test_weights_that_do_not_fit_the_configuration_are_named(folder: Path) -> None:
+    other = to_dict(configure("tiny", vocab_size=12, d_model=8, heads=2, d_ff=16, encoder_layers=1, decoder_layers=1))
+    write_file(folder / "config.toml", to_toml({"model": other}))
+    with pytest.raises(InputError, match=r"tensor 'embedding\.weight' has shape \(11, 8\), .* wants \(12, 8\)"):
+        Run(folder).build()
+
+
+def test_a_failed_write_leaves_earlier_checkpoints_and_no_rest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = folder / "checkpoints/step_00000010"
+    before = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in kept.iterdir()}
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    for step in (10, 15):
+        with pytest.raises(InputError, match="No space left on device; earlier ones are untouched"):
+            write_checkpoint(folder / f"checkpoints/step_{step:08d}", {MODEL: {"a": torch.zeros(2)}}, {"step": step})
+    assert sorted(os.listdir(folder / "checkpoints")) == ["step_00000005", "step_00000010"]
+    assert before == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in kept.iterdir()}
+
+
+def test_a_checkpoint_of_the_same_name_is_replaced_whole(folder: Path) -> None:
+    path = folder / "checkpoints/step_00000010"
+    write_checkpoint(path, {MODEL: {"a": torch.ones(2)}}, {"step": 10, "note": "new"})
+    state = json.loads((path / STATE).read_text())
+    assert state["note"] == "new"
+    assert torch.equal(read_tensors(path, MODEL, state)["a"], torch.ones(2))
+    assert sorted(item.name for item in path.iterdir()) == [MODEL, STATE]
+
+
+scalars = st.one_of(
+    st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text(st.characters(codec="utf-8"))
+)
+tables = st.recursive(
+    st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1), st.one_of(scalars, st.lists(scalars))),
+    lambda inner: st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1), inner),
+    max_leaves=6,
+)
+
+
+@given(tables)
+def test_toml_written_is_toml_read(settings: dict) -> None:
+    assert tomllib.loads(to_toml(settings)) == settings
