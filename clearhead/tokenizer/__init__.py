@@ -1,0 +1,23 @@
+"""Byte-pair encoding: learn merges, apply them, read and write the ecosystem's formats.
+
+Read in this order: `split` (text into words), `learn` (words into merges), `merge` (merges applied to a word),
+`bytepair` (the tokenizer made of them). Nothing here imports torch or anything else of clearhead.
+"""
+
+from clearhead.tokenizer.base import SPECIAL, StreamDecoder, Tokenizer
+from clearhead.tokenizer.bytepair import BytePair
+from clearhead.tokenizer.companions import Characters, Integers
+from clearhead.tokenizer.formats import load
+from clearhead.tokenizer.learn import train, train_files
+
+__all__ = [
+    "SPECIAL",
+    "BytePair",
+    "Characters",
+    "Integers",
+    "StreamDecoder",
+    "Tokenizer",
+    "load",
+    "train",
+    "train_files",
+]

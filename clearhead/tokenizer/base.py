@@ -1,0 +1,159 @@
+"""What every tokenizer here can do, whether its tokens are merged bytes, characters or integers.
+
+Special tokens (`<pad>`, `</s>`…) steer a model, so text from outside must not be able to forge them: `encode` refuses
+them by name unless the caller allows them, and `encode_ordinary` reads them as the plain characters they are.
+"""
+
+import codecs
+import os
+import random
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from clearhead.errors import InputError
+
+PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
+SPECIAL = (PAD, BOS, EOS, UNK)  # what is reserved unless the caller chooses otherwise
+ALL: Literal["all"] = "all"
+
+Allowed = Collection[str] | Literal["all"]
+
+
+class Tokenizer(ABC):
+    """Text to ids and back. `size` is the number of rows an embedding needs: the largest id plus one."""
+
+    size: int
+    special: dict[str, int]
+    separator = b""  # what stands between the bytes of two tokens
+
+    @abstractmethod
+    def encode_ordinary(self, text: str, *, dropout: float = 0.0, generator: random.Random | None = None) -> list[int]:
+        """The ids of a text in which special tokens are nothing special."""
+
+    @abstractmethod
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that one id stands for."""
+
+    @abstractmethod
+    def to_json(self) -> str:
+        """The whole tokenizer as the text of a `tokenizer.json`."""
+
+    def encode(
+        self,
+        text: str,
+        allowed_special: Allowed = (),
+        *,
+        dropout: float = 0.0,
+        generator: random.Random | None = None,
+    ) -> list[int]:
+        """The ids of a text. Special tokens in it must be in `allowed_special` ("all" for any) or are refused."""
+        if not self.special or not (found := self._special_pattern.search(text)):
+            return self.encode_ordinary(text, dropout=dropout, generator=generator)
+        allowed = self.special if allowed_special == ALL else allowed_special
+        ids, position = [], 0
+        while found:
+            name = found[0]
+            if name not in allowed:
+                raise InputError(
+                    f"the text holds the special token {name!r} at character {found.start()}; "
+                    f"allow it with allowed_special={{{name!r}}}, or use encode_ordinary to read it as plain text"
+                )
+            ids += self.encode_ordinary(text[position : found.start()], dropout=dropout, generator=generator)
+            ids.append(self.special[name])
+            position = found.end()
+            found = self._special_pattern.search(text, position)
+        return ids + self.encode_ordinary(text[position:], dropout=dropout, generator=generator)
+
+    def encode_batch(self, texts: Iterable[str], allowed_special: Allowed = ()) -> list[list[int]]:
+        """The ids of each text."""
+        return [self.encode(text, allowed_special) for text in texts]
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes that the ids stand for; special tokens stand for their names."""
+        return self.separator.join(map(self.token_bytes, ids))
+
+    def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
+        """The text of the ids. Bytes that are no UTF-8 become U+FFFD, or what else `errors` asks of bytes.decode."""
+        return self.decode_bytes(ids).decode("utf-8", errors)
+
+    def decoder(self) -> "StreamDecoder":
+        """A decoder for ids that arrive one at a time."""
+        return StreamDecoder(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `tokenizer.json`, whole or not at all; into a folder under that name, or as the file named."""
+        target = Path(path)
+        write_whole(target / "tokenizer.json" if target.is_dir() else target, self.to_json().encode())
+
+    @cached_property
+    def _special_pattern(self) -> re.Pattern[str]:
+        # longest first, so that of two special tokens where one begins the other the longer is found
+        return re.compile("|".join(map(re.escape, sorted(self.special, key=len, reverse=True))))
+
+    @property
+    def pad_id(self) -> int | None:
+        return self.special.get(PAD)
+
+    @property
+    def bos_id(self) -> int | None:
+        return self.special.get(BOS)
+
+    @property
+    def eos_id(self) -> int | None:
+        return self.special.get(EOS, self.special.get("<|endoftext|>"))
+
+    @property
+    def unk_id(self) -> int | None:
+        return self.special.get(UNK)
+
+
+class StreamDecoder:
+    """Turns ids into text as they arrive. A character whose bytes are not all there yet waits for the rest."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._started = False
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """The text that this id completes; empty while a character is unfinished."""
+        separator = self._tokenizer.separator if self._started else b""
+        self._started = True
+        return self._utf8.decode(separator + self._tokenizer.token_bytes(token))
+
+    def finish(self) -> str:
+        """What is left at the end: U+FFFD for a character that never became whole, otherwise nothing."""
+        return self._utf8.decode(b"", final=True)
+
+
+def check_special(special: Sequence[str]) -> None:
+    """Refuse special tokens that could not be told apart or could never be found."""
+    for name in special:
+        if not name:
+            raise InputError("a special token is empty; it needs at least one character")
+        if special.count(name) > 1:
+            raise InputError(f"the special token {name!r} is given twice")
+
+
+def check_dropout(dropout: float, generator: random.Random | None) -> random.Random:
+    """Dropout is a probability, and chance must come from a generator that the caller seeded."""
+    if not 0.0 <= dropout <= 1.0:
+        raise InputError(f"dropout is {dropout}; it is a probability, from 0 to 1")
+    if generator is None:
+        raise InputError("dropout needs generator=random.Random(seed), so that the run can be repeated")
+    return generator
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that appears whole or not at all: beside its place first, then renamed into it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(f"cannot write {path}: {error.strerror}") from None

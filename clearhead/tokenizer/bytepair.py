@@ -1,0 +1,206 @@
+"""Byte-pair encoding over bytes: the tokenizer of GPT-2 and of most language models since.
+
+Every string can be encoded, because the 256 bytes are tokens themselves (Radford et al., 2019, section 2.2). A text
+is cut into words (`split.py`), each word becomes the tokens of its bytes, and the merges (`merge.py`) join them.
+Text is mostly words seen before, so a dictionary remembers what each became, and encoding is mostly looking up.
+"""
+
+import random
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from clearhead.errors import InputError
+from clearhead.tokenizer.base import Tokenizer, check_dropout, check_special
+from clearhead.tokenizer.merge import LONG, Merges, merge, merge_steps, merge_with_dropout
+from clearhead.tokenizer.split import Splitter
+
+Merge = tuple[bytes, bytes]
+
+UTF32 = f"utf-32-{sys.byteorder[0]}e"
+
+# The order in which GPT-2's vocabulary lists the bytes: first those that print as one Latin-1 character.
+PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+ALPHABET = bytes([*PRINTABLE, *(byte for byte in range(256) if byte not in PRINTABLE)])
+
+_SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udc7f\udd00-\udfff]")
+
+
+class WordCache(dict[str, str]):
+    """Word -> its symbols, computed when first asked for. Threads may share it: the worst is work done twice."""
+
+    LIMIT = 1 << 18  # words; when it is full it starts anew, which costs less than keeping track of use
+
+    def __init__(self, encode_word: Callable[[str], str]) -> None:
+        self._encode_word = encode_word
+
+    def __missing__(self, word: str) -> str:
+        symbols = self._encode_word(word)
+        if len(word) < LONG:
+            if len(self) >= self.LIMIT:
+                self.clear()
+            self[word] = symbols
+        return symbols
+
+
+class BytePair(Tokenizer):
+    """A byte-pair encoding: a vocabulary of byte strings, the merges in order, special tokens, a pre-split pattern."""
+
+    def __init__(
+        self,
+        vocabulary: dict[bytes, int],
+        merges: Sequence[Merge],
+        special: dict[str, int] | None = None,
+        pattern: str = "gpt2",
+        whole_words: bool = False,
+    ) -> None:
+        """`whole_words`: a word that is in the vocabulary is that token, even where the merges would not make it."""
+        self.special = dict(special or {})
+        check_special(list(self.special))
+        self.vocabulary = vocabulary
+        self.merges = list(merges)
+        self.whole_words = whole_words
+        self._split = Splitter(pattern)
+        self._bytes = _bytes_by_id(vocabulary, self.special)
+        self.size = max(self._bytes) + 1
+        self._merges = _symbol_merges(vocabulary, self.merges)
+        self._alphabet = "".join(chr(vocabulary[bytes([byte])]) for byte in range(256))
+        self.clear_cache()
+
+    @property
+    def pattern(self) -> str:
+        """The pre-split pattern, as a regular expression."""
+        return self._split.pattern
+
+    def clear_cache(self) -> None:
+        """Forget all words seen, as a new tokenizer would."""
+        self._words = WordCache(self._encode_word)
+
+    def encode_ordinary(self, text: str, *, dropout: float = 0.0, generator: random.Random | None = None) -> list[int]:
+        """The ids of a text in which special tokens are nothing special.
+
+        U+DC80 to U+DCFF stand for the bytes 80 to FF, as in all of Python (`errors="surrogateescape"`); of other
+        surrogates, pairs become the character they mean and single ones U+FFFD, as tiktoken does.
+        """
+        look_up: Callable[[str], str] = self._words.__getitem__
+        if dropout:
+            chance = check_dropout(dropout, generator)
+            look_up = lambda word: self._encode_with_dropout(word, dropout, chance)  # noqa: E731
+        try:
+            symbols = "".join(map(look_up, self._split(text)))
+        except UnicodeEncodeError:
+            symbols = "".join(map(look_up, self._split(_without_surrogates(text))))
+        # every symbol is chr(id), so in UTF-32 the string is already the array of its ids
+        return memoryview(symbols.encode(UTF32, "surrogatepass")).cast("I").tolist()
+
+    def encode_bytes(self, data: bytes) -> list[int]:
+        """The ids of any bytes, also of such as are no UTF-8; `decode_bytes` gives them back."""
+        return self.encode_ordinary(data.decode("utf-8", "surrogateescape"))
+
+    def encode_with_offsets(self, text: str) -> list[tuple[int, int, int]]:
+        """For each token its id and the span of characters, start and end, that it covers, wholly or in part."""
+        spans, start = [], 0
+        for word in self._split(text):
+            try:
+                widths = [len(character.encode("utf-8", "surrogateescape")) for character in word]
+            except UnicodeEncodeError:
+                raise InputError(f"the text has a lone surrogate near character {start}: {word!r}") from None
+            owners = [start + place for place, width in enumerate(widths) for _ in range(width)]
+            byte = 0
+            for symbol in self._words[word]:
+                end = byte + len(self._bytes[ord(symbol)])
+                spans.append((ord(symbol), owners[byte], owners[end - 1] + 1))
+                byte = end
+            start += len(word)
+        return spans
+
+    def token_bytes(self, token: int) -> bytes:
+        try:
+            return self._bytes[token]
+        except KeyError:
+            raise InputError(f"no token has the id {token}; the vocabulary has {self.size} ids from 0") from None
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        try:
+            return b"".join(map(self._bytes.__getitem__, ids))
+        except KeyError as error:
+            raise InputError(f"no token has the id {error}; the vocabulary has {self.size} ids from 0") from None
+
+    def to_json(self) -> str:
+        from clearhead.tokenizer.huggingface import to_json
+
+        return to_json(self)
+
+    def explain(self, text: str) -> Iterator[tuple[list[bytes], list[tuple[int, list[bytes]]]]]:
+        """For each word of a text its bytes, and every merge as it happens: the rank, and the pieces after it."""
+        for word in self._split(text):
+            symbols = self._as_symbols(word)
+            steps = [(rank, self._pieces(after)) for rank, after in merge_steps(symbols, self._merges)]
+            yield self._pieces(symbols), steps
+
+    def split(self, text: str) -> list[str]:
+        """The words that a text is cut into before any merging."""
+        return self._split(text)
+
+    def _encode_word(self, word: str) -> str:
+        if self.whole_words and (whole := self.vocabulary.get(word.encode("utf-8", "surrogateescape"))) is not None:
+            return chr(whole)
+        return merge(self._as_symbols(word), self._merges)
+
+    def _encode_with_dropout(self, word: str, dropout: float, generator: random.Random) -> str:
+        # A word of unusual length is cut first: dropout cuts at random anyway, and this keeps its cost linear.
+        symbols = self._as_symbols(word)
+        parts = [symbols[start : start + LONG] for start in range(0, len(symbols), LONG)]
+        return "".join(merge_with_dropout(part, self._merges, dropout, generator) for part in parts)
+
+    def _as_symbols(self, word: str) -> str:
+        return "".join(map(self._alphabet.__getitem__, word.encode("utf-8", "surrogateescape")))
+
+    def _pieces(self, symbols: str) -> list[bytes]:
+        return [self._bytes[ord(symbol)] for symbol in symbols]
+
+
+def _bytes_by_id(vocabulary: dict[bytes, int], special: dict[str, int]) -> dict[int, bytes]:
+    """Id -> bytes, after the checks that every byte has a token and every id one meaning."""
+    missing = [f"{byte:#04x}" for byte in range(256) if bytes([byte]) not in vocabulary]
+    if missing:
+        raise InputError(f"the vocabulary lacks {len(missing)} of the 256 bytes, the first is {missing[0]}")
+    by_id: dict[int, bytes] = {}
+    for token, number in [*vocabulary.items(), *((name.encode(), number) for name, number in special.items())]:
+        if not 0 <= number <= sys.maxunicode:
+            raise InputError(f"the token {token!r} has the id {number}; ids go from 0 to {sys.maxunicode}")
+        if number in by_id:
+            raise InputError(f"the id {number} stands for two tokens, {by_id[number]!r} and {token!r}")
+        by_id[number] = token
+    return by_id
+
+
+def _symbol_merges(vocabulary: dict[bytes, int], merges: Sequence[Merge]) -> Merges:
+    """The merges over symbols, after the checks that each can happen and none is there twice."""
+    if not merges and len(vocabulary) > 256:
+        raise InputError(
+            f"there are no merges, but the vocabulary has {len(vocabulary)} tokens and 256 is all the bytes"
+        )
+    pairs: list[str] = []
+    made: list[str] = []
+    ranks: dict[str, int] = {}
+    for rank, (left, right) in enumerate(merges):
+        for token in (left, right, left + right):
+            if token not in vocabulary:
+                raise InputError(f"merge {rank} joins {left!r} and {right!r}, but {token!r} is not in the vocabulary")
+        pair = chr(vocabulary[left]) + chr(vocabulary[right])
+        if pair in ranks:
+            raise InputError(f"merge {rank} joins {left!r} and {right!r}, and so does merge {ranks[pair]}")
+        pairs.append(pair)
+        made.append(chr(vocabulary[left + right]))
+        ranks[pair] = rank
+    return Merges(pairs, made, ranks)
+
+
+def _without_surrogates(text: str) -> str:
+    """Pairs joined into the character they mean, others (but those that stand for bytes) replaced by U+FFFD."""
+
+    def repair(found: re.Match[str]) -> str:
+        return found[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+    return _SURROGATES.sub(repair, text)

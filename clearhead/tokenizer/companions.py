@@ -1,0 +1,111 @@
+"""Tokenizers without merges, for tasks that need none: one token a character, or one token an integer.
+
+They share the interface of byte-pair encoding, so that a sorting task or a character model trains, decodes and is
+saved exactly as a language model is.
+"""
+
+import json
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from clearhead.errors import InputError
+from clearhead.tokenizer.base import SPECIAL, UNK, Tokenizer, check_special
+
+
+class Characters(Tokenizer):
+    """Each character is a token; the special tokens come first, then the characters in the order given."""
+
+    def __init__(self, characters: Sequence[str], special: Sequence[str] = SPECIAL) -> None:
+        check_special(special)
+        for character in characters:
+            if len(character) != 1:
+                raise InputError(f"{character!r} has {len(character)} characters; a token of this tokenizer is one")
+            if "\ud800" <= character <= "\udfff":
+                raise InputError(f"{character!r} is a lone surrogate, which is half a character")
+        self.characters = list(characters)
+        self.special = {name: number for number, name in enumerate(special)}
+        self._ids = {character: number for number, character in enumerate(self.characters, len(special))}
+        if len(self._ids) < len(self.characters):
+            raise InputError("a character is given twice")
+        self._bytes = [token.encode() for token in [*special, *self.characters]]
+        self.size = len(self._bytes)
+
+    @classmethod
+    def train(cls, texts: Iterable[str], special: Sequence[str] = SPECIAL) -> "Characters":
+        """Every character of the texts, in the order of Unicode."""
+        return cls(sorted(set().union(*texts)), special)
+
+    def encode_ordinary(self, text: str, *, dropout: float = 0.0, generator: random.Random | None = None) -> list[int]:
+        """The ids of the characters; one that is not in the vocabulary is `<unk>`, or refused where that is absent."""
+        refuse_dropout(dropout)
+        try:
+            return [self._ids[character] for character in text]
+        except KeyError as error:
+            if self.unk_id is None:
+                raise InputError(f"the character {error} is not in the vocabulary, and there is no {UNK}") from None
+            return [self._ids.get(character, self.unk_id) for character in text]
+
+    def token_bytes(self, token: int) -> bytes:
+        return look_up(self._bytes, token)
+
+    def to_json(self) -> str:
+        content = {"clearhead": "characters", "special": list(self.special), "characters": self.characters}
+        return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
+class Integers(Tokenizer):
+    """The integers from 0 to count − 1, written in decimal with spaces between; the special tokens come first."""
+
+    separator = b" "
+
+    def __init__(self, count: int, special: Sequence[str] = SPECIAL) -> None:
+        check_special(special)
+        if count < 1:
+            raise InputError(f"the count of integers is {count}; at least 1 is wanted")
+        self.count = count
+        self.special = {name: number for number, name in enumerate(special)}
+        self._names = [name.encode() for name in special]
+        self.size = len(special) + count
+
+    def encode_ordinary(self, text: str, *, dropout: float = 0.0, generator: random.Random | None = None) -> list[int]:
+        refuse_dropout(dropout)
+        ids = []
+        for word in text.split():
+            if not (word.isascii() and word.isdigit() and int(word) < self.count):
+                raise InputError(f"{word!r} is not an integer from 0 to {self.count - 1}")
+            ids.append(len(self.special) + int(word))
+        return ids
+
+    def token_bytes(self, token: int) -> bytes:
+        if 0 <= token < len(self._names):
+            return self._names[token]
+        if token not in range(self.size):
+            raise InputError(f"no token has the id {token}; the vocabulary has {self.size} ids from 0")
+        return str(token - len(self._names)).encode()
+
+    def to_json(self) -> str:
+        return json.dumps({"clearhead": "integers", "special": list(self.special), "count": self.count}) + "\n"
+
+
+def from_json(content: dict[str, Any], where: str) -> Characters | Integers:
+    """The tokenizer that `to_json` described; `where` names the file in messages."""
+    try:
+        if content["clearhead"] == "characters":
+            return Characters(content["characters"], content["special"])
+        if content["clearhead"] == "integers":
+            return Integers(content["count"], content["special"])
+    except KeyError as error:
+        raise InputError(f"{where}: the key {error} is missing") from None
+    raise InputError(f"{where}: 'clearhead' is {content['clearhead']!r}; 'characters' and 'integers' are known")
+
+
+def look_up(table: Sequence[bytes], token: int) -> bytes:
+    if token not in range(len(table)):
+        raise InputError(f"no token has the id {token}; the vocabulary has {len(table)} ids from 0")
+    return table[token]
+
+
+def refuse_dropout(dropout: float) -> None:
+    if dropout:
+        raise InputError(f"dropout is {dropout}, but dropout leaves out merges, and this tokenizer has none")

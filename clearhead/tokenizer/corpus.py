@@ -1,0 +1,125 @@
+"""Counting the words of a corpus that need not fit in memory, on all cores.
+
+Learning merges needs only how often each distinct word occurs. Files are read in blocks, and each block ends where
+every pattern ends a word, so that the counts are those of the whole text. Blocks are counted by worker processes;
+since counts are added up, neither the number of workers nor the order in which they finish changes anything.
+"""
+
+import codecs
+import multiprocessing
+import os
+import re
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import chain, islice
+from pathlib import Path
+from typing import BinaryIO
+
+from clearhead.errors import InputError
+from clearhead.tokenizer.split import Splitter
+
+BLOCK = 1 << 20  # bytes read at once, and characters given to a worker at once
+LARGEST = 16 * BLOCK  # a text without any place to cut is cut here all the same
+
+# After a letter or digit and before white space, or after a single line end and before a letter or digit: no pattern
+# of ours has a word that spans such a place, or that would end elsewhere if the text ended there.
+_CUT = re.compile(r"(?<=[^\W_])(?=[ \t\r\n])|(?<=\S\n)(?=[^\W_])")
+
+
+def read_texts(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
+    """The texts of files, in blocks; "-" is standard input. Bytes that are no UTF-8 stay as surrogate escapes."""
+    for path in paths:
+        try:
+            if str(path) == "-":
+                yield from _blocks(sys.stdin.buffer)
+            else:
+                with Path(path).open("rb") as file:
+                    yield from _blocks(file)
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _blocks(file: BinaryIO) -> Iterator[str]:
+    utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    held = ""  # read, but not yet cut off
+    while data := file.read(BLOCK):
+        held += utf8.decode(data)
+        if len(held) < BLOCK:
+            continue
+        cut = _last_cut(held)
+        if not cut and len(held) < LARGEST:
+            continue
+        cut = cut or len(held)
+        yield held[:cut]
+        held = held[cut:]
+    held += utf8.decode(b"", final=True)
+    if held:
+        yield held
+
+
+def _last_cut(text: str) -> int:
+    """The last place where the text may be cut, or 0; near the end first, because there nearly always is one."""
+    for start in (max(0, len(text) - 4096), 0):
+        if cuts := [match.start() for match in _CUT.finditer(text, start)]:
+            return cuts[-1]
+    return 0
+
+
+def count_words(
+    texts: Iterable[str],
+    pattern: str,
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Counter[str]:
+    """How often each word occurs; `progress` is told the number of characters counted, now and then."""
+    counts: Counter[str] = Counter()
+    batches = _batches(texts)
+    first = list(islice(batches, 2))
+    workers = len(os.sched_getaffinity(0)) if workers is None else workers
+    if workers == 1 or len(first) < 2:
+        for batch in chain(first, batches):
+            counts.update(_count(pattern, batch))
+            if progress is not None:
+                progress(sum(map(len, batch)))
+        return counts
+    # A forked worker has everything imported already; where there is no fork, a new interpreter imports it again.
+    method = "fork" if sys.platform == "linux" else "spawn"
+    pending: deque[tuple[Future[dict[str, int]], int]] = deque()
+    with ProcessPoolExecutor(workers, multiprocessing.get_context(method)) as pool:
+        for batch in chain(first, batches):
+            pending.append((pool.submit(_count, pattern, batch), sum(map(len, batch))))
+            # a bounded queue: the corpus is read no faster than it is counted
+            while len(pending) > 2 * workers:
+                _collect(pending.popleft(), counts, progress)
+        while pending:
+            _collect(pending.popleft(), counts, progress)
+    return counts
+
+
+def _collect(
+    job: tuple[Future[dict[str, int]], int], counts: Counter[str], progress: Callable[[int], None] | None
+) -> None:
+    future, size = job
+    counts.update(future.result())
+    if progress is not None:
+        progress(size)
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Texts in groups of about one block, enough for a worker to be worth asking."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size >= BLOCK:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _count(pattern: str, texts: list[str]) -> dict[str, int]:
+    return dict(Counter(chain.from_iterable(map(Splitter(pattern), texts))))

@@ -1,0 +1,162 @@
+"""Learning merges: again and again make one token of the pair that occurs most (Sennrich et al., 2016, section 3.2).
+
+As in `merge.py`, one token is one character and a word is a `str`. Counting all pairs anew for every merge would take
+hours; a merge changes only the words that hold its pair and there only the neighbouring pairs. So an index leads
+from each pair to its words, counts are kept up to date by the difference, and a heap finds the largest, with its
+entries corrected when they surface. Of pairs that occur equally often, the one with the lowest ids wins.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from operator import add
+
+from clearhead.errors import InputError
+from clearhead.tokenizer.base import SPECIAL, check_special
+from clearhead.tokenizer.bytepair import ALPHABET, BytePair, Merge
+from clearhead.tokenizer.corpus import count_words, read_texts
+
+Progress = Callable[[str, int, int | None], None]  # what is being done, how much of it, of how much if known
+
+
+def train(
+    texts: Iterable[str],
+    vocab_size: int,
+    *,
+    special: Sequence[str] = SPECIAL,
+    pattern: str = "gpt2",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> BytePair:
+    """A tokenizer of `vocab_size` tokens: the special ones first, then the 256 bytes, then what was learned.
+
+    Special tokens in the texts are ordinary text. The result does not depend on the number of workers.
+    """
+    check_special(special)
+    smallest = len(special) + 256
+    if vocab_size < smallest:
+        raise InputError(
+            f"a vocabulary of {vocab_size} is too small: {len(special)} special tokens and 256 bytes need {smallest}"
+        )
+    if isinstance(texts, str):
+        raise InputError("texts is one string; give an iterable of strings, such as [text]")
+    read = 0
+
+    def reading(characters: int) -> None:
+        nonlocal read
+        read += characters
+        if progress is not None:
+            progress("reading", read, None)
+
+    counts = count_words(texts, pattern, workers, reading)
+    merges = learn_merges(counts, vocab_size - smallest, special, progress)
+    vocabulary = {bytes([byte]): number for number, byte in enumerate(ALPHABET, len(special))}
+    for left, right in merges:
+        vocabulary.setdefault(left + right, len(special) + len(vocabulary))
+    if len(vocabulary) + len(special) < vocab_size:
+        raise InputError(
+            f"a vocabulary of {vocab_size} is too large for this text: after {len(merges)} merges no pair is left, "
+            f"so {len(vocabulary) + len(special)} is the most it can give"
+        )
+    return BytePair(vocabulary, merges, {name: number for number, name in enumerate(special)}, pattern)
+
+
+def train_files(paths: Iterable[str | os.PathLike[str]], vocab_size: int, **options: object) -> BytePair:
+    """`train` on the texts of files; "-" is standard input."""
+    return train(read_texts(paths), vocab_size, **options)  # type: ignore[arg-type]
+
+
+def learn_merges(
+    counts: Mapping[str, int], new_tokens: int, special: Sequence[str] = (), progress: Progress | None = None
+) -> list[Merge]:
+    """The merges, in order, that make `new_tokens` new tokens out of counted words (fewer if pairs run out)."""
+    order = bytes(ALPHABET.index(byte) for byte in range(256))
+    words = [word.encode("utf-8", "surrogateescape").translate(order).decode("latin-1") for word in counts]
+    times = list(counts.values())
+    pair_times, holders = _count_pairs(words, times)
+    heap = [(-count, pair) for pair, count in pair_times.items()]
+    heapify(heap)
+
+    spelled = [bytes([byte]) for byte in ALPHABET]  # symbol -> bytes
+    symbol_of = {token: chr(number) for number, token in enumerate(spelled)}
+    forbidden = {name.encode() for name in special}  # a learned token must not look like a special one
+    merges: list[Merge] = []
+    while len(spelled) < 256 + new_tokens and heap:
+        negative, pair = heappop(heap)
+        count = pair_times.get(pair, 0)
+        if count != -negative:  # it has changed since it was pushed; it comes again when its turn is
+            if count > 0:
+                heappush(heap, (-count, pair))
+            continue
+        left, right = spelled[ord(pair[0])], spelled[ord(pair[1])]
+        if count < 1 or left + right in forbidden:
+            continue
+        merges.append((left, right))
+        if left + right not in symbol_of:  # else another pair makes this token already
+            symbol_of[left + right] = chr(len(spelled))
+            spelled.append(left + right)
+        new_pairs = _apply(pair, symbol_of[left + right], words, times, pair_times, holders)
+        for new_pair in new_pairs:
+            if pair_times[new_pair] > 0:
+                heappush(heap, (-pair_times[new_pair], new_pair))
+        if progress is not None:
+            progress("merging", len(spelled) - 256, new_tokens)
+    return merges
+
+
+def _count_pairs(words: list[str], times: list[int]) -> tuple[dict[str, int], dict[str, list[int]]]:
+    """How often each pair occurs in the corpus, and which words hold it."""
+    pair_times: defaultdict[str, int] = defaultdict(int)
+    holders: defaultdict[str, list[int]] = defaultdict(list)
+    for number, word in enumerate(words):
+        for pair in map(add, word, word[1:]):
+            pair_times[pair] += times[number]
+            holders[pair].append(number)
+    return pair_times, holders
+
+
+def _apply(
+    pair: str,
+    new: str,
+    words: list[str],
+    times: list[int],
+    pair_times: dict[str, int],
+    holders: dict[str, list[int]],
+) -> set[str]:
+    """Make one symbol of the pair in every word that holds it; returns the pairs that this brings about."""
+    left_of: defaultdict[str, list[int]] = defaultdict(list)  # neighbour -> the words where it stands there
+    right_of: defaultdict[str, list[int]] = defaultdict(list)
+    new_pairs = set()
+    for number in holders.pop(pair):
+        word = words[number]
+        merged = words[number] = word.replace(pair, new)
+        if len(word) - len(merged) == 1:
+            place = merged.index(new)
+            if place:
+                left_of[merged[place - 1]].append(number)
+            if place + 1 < len(merged):
+                right_of[merged[place + 1]].append(number)
+        elif merged is not word:  # several times in one word, where neighbours may be such pairs themselves
+            for old in map(add, word, word[1:]):
+                pair_times[old] -= times[number]
+            for made in map(add, merged, merged[1:]):
+                pair_times[made] += times[number]
+                if new in made:
+                    holders[made].append(number)
+                    new_pairs.add(made)
+    time_of = times.__getitem__
+    for neighbour, numbers in left_of.items():
+        gain = sum(map(time_of, numbers))
+        pair_times[neighbour + pair[0]] -= gain
+        pair_times[neighbour + new] += gain
+        holders[neighbour + new] += numbers
+        new_pairs.add(neighbour + new)
+    for neighbour, numbers in right_of.items():
+        gain = sum(map(time_of, numbers))
+        pair_times[pair[1] + neighbour] -= gain
+        pair_times[new + neighbour] += gain
+        holders[new + neighbour] += numbers
+        new_pairs.add(new + neighbour)
+    del pair_times[pair]
+    return new_pairs

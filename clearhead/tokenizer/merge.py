@@ -1,0 +1,106 @@
+"""Applying learned merges to one word: again and again join the adjacent pair that was learned first.
+
+Byte-pair encoding of words is from Sennrich et al. (2016, section 3.2). Throughout, one token is one character,
+`chr(id)`, and a word is a `str` of them: a merge is then `str.replace`, a pair is a string of two characters, and
+the dictionary from pairs to ranks does the rest, all at the speed of C. Ids up to 0x10FFFF fit, far beyond any
+vocabulary. Where several places hold the pair of lowest rank, the leftmost is joined first.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import pairwise, repeat
+from operator import add
+
+NEVER = 1 << 62  # the rank of a pair that was not learned
+LONG = 200  # from this many symbols on, looking at every pair at each step costs more than a heap
+
+
+@dataclass(frozen=True)
+class Merges:
+    """What was learned: pairs in the order of learning, and the symbol that each makes."""
+
+    pairs: list[str]  # rank -> two symbols
+    made: list[str]  # rank -> one symbol
+    ranks: dict[str, int]  # two symbols -> rank
+
+
+def merge(word: str, merges: Merges) -> str:
+    """The word after all merges that apply to it."""
+    if len(word) >= LONG:
+        return merge_long(word, merges)
+    rank_of, pairs, made = merges.ranks.get, merges.pairs, merges.made
+    while len(word) > 1:
+        rank = min(map(rank_of, map(add, word, word[1:]), repeat(NEVER)))
+        if rank == NEVER:
+            break
+        word = word.replace(pairs[rank], made[rank], 1)
+    return word
+
+
+def merge_long(word: str, merges: Merges) -> str:
+    """The same in near-linear time: places wait in one list for each rank, and a heap tells the lowest rank."""
+    rank_of, made = merges.ranks.get, merges.made
+    end = len(word)
+    symbols = list(word)  # "" where a symbol has been joined to the one on its left
+    before = list(range(-1, end - 1))
+    after = list(range(1, end + 1))
+    places: defaultdict[int, list[int]] = defaultdict(list)  # rank -> left ends of pairs; some may be gone by now
+    for place, rank in enumerate(map(rank_of, map(add, word, word[1:]), repeat(NEVER))):
+        places[rank].append(place)
+    places.pop(NEVER, None)
+    heap = list(places)
+    heapify(heap)
+    while heap:
+        rank = heappop(heap)
+        waiting = sorted(places.pop(rank))
+        first, second = merges.pairs[rank][0], merges.pairs[rank][1]
+        new = made[rank]
+        for number, left in enumerate(waiting):
+            right = after[left]
+            if symbols[left] != first or right == end or symbols[right] != second:
+                continue
+            symbols[left], symbols[right] = new, ""
+            after[left] = ahead = after[right]
+            if ahead < end:
+                before[ahead] = left
+            lowest = rank
+            for place in (before[left], left):
+                if place >= 0 and after[place] < end:
+                    found = rank_of(symbols[place] + symbols[after[place]], NEVER)
+                    if found != NEVER:
+                        if found not in places:
+                            heappush(heap, found)
+                        places[found].append(place)
+                        lowest = min(lowest, found)
+            if lowest < rank:  # only where two merges make one token can a new pair come before those that wait
+                heappush(heap, rank)
+                places[rank] = waiting[number + 1 :]
+                break
+    return "".join(symbols)
+
+
+def merge_steps(word: str, merges: Merges) -> Iterator[tuple[int, str]]:
+    """Each merge as it happens: its rank, and the word after it."""
+    while len(word) > 1:
+        rank = min(merges.ranks.get(left + right, NEVER) for left, right in pairwise(word))
+        if rank == NEVER:
+            return
+        word = word.replace(merges.pairs[rank], merges.made[rank], 1)
+        yield rank, word
+
+
+def merge_with_dropout(word: str, merges: Merges, dropout: float, generator: random.Random) -> str:
+    """BPE-dropout (Provilkov et al., 2020, section 3): at each step every possible merge is left out by chance.
+
+    The same word is thus cut differently each time, which teaches a model what its tokens are made of.
+    """
+    while True:
+        ranks = map(merges.ranks.get, map(add, word, word[1:]), repeat(NEVER))
+        kept = [(rank, place) for place, rank in enumerate(ranks) if rank != NEVER and generator.random() >= dropout]
+        if not kept:
+            return word
+        rank, place = min(kept)
+        word = word[:place] + merges.made[rank] + word[place + 2 :]

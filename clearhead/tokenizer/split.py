@@ -1,0 +1,110 @@
+"""Cutting text into words before any merging, so that no token spans two of them.
+
+GPT-2 (Radford et al., 2019, section 2.2) keeps merges from crossing the borders between letters, digits,
+punctuation and white space, because a learned "dog!" and "dog?" would waste the vocabulary. A pattern describes one
+word; a text is the sequence of its matches. The patterns use Unicode classes (`\\p{L}`), which Python's `re` lacks,
+but `re` is about three times faster than the `regex` module: so the classes are written out as character ranges
+(of a fixed version of Unicode, see `unicode.py`), and `regex` serves only for patterns that `re` cannot express.
+"""
+
+import re
+from functools import cache
+from itertools import pairwise
+
+import regex
+
+from clearhead.errors import InputError
+from clearhead.tokenizer.unicode import CLASSES, Ranges, complement, ranges
+
+GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+# Differs from GPT-2's in that digits come in threes, one sign may lead a word, and line ends stay with what they end.
+CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+# Also cuts where small letters end and capitals begin ("camelCase"), and keeps contractions with their word.
+_LARGE, _SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_TAIL = r"(?:'(?i:[sdmt]|ll|ve|re))?"
+O200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_LARGE}*{_SMALL}+{_TAIL}|[^\r\n\p{{L}}\p{{N}}]?{_LARGE}+{_SMALL}*{_TAIL}|\p{{N}}{{1,3}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+PATTERNS = {"gpt2": GPT2, "cl100k": CL100K, "o200k": O200K}
+
+_ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+_PIECE = re.compile(r"\\[pP]\{[^}]*\}|\\.|&&|--|\|\||~~|.", re.DOTALL)
+_CLASS = re.compile(r"\\([pP])\{(\w+)\}|\\([sS])")
+_SAME_IN_RE = frozenset("rntfv\\\"'/.|?*+()[]{}^$- ")  # escapes that mean the same everywhere
+
+
+class Splitter:
+    """One pattern; calling it cuts a text into words that, put together, are the text again."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = PATTERNS.get(pattern, pattern)
+        # our own patterns leave no character out; what others match must be checked on every text
+        self._ours = self.pattern in PATTERNS.values()
+        _compile(self.pattern, 0x7F)  # a mistake in the pattern shows here, not at the first text
+
+    def __call__(self, text: str) -> list[str]:
+        # Small classes match faster, so the largest character of the text decides how much of Unicode they hold.
+        limit = 0x7F if text.isascii() else 0x10FFFF if _ASTRAL.search(text) else 0xFFFF
+        compiled = _compile(self.pattern, limit)
+        if self._ours:
+            return compiled.findall(text)
+        return _with_gaps(text, [match.span() for match in compiled.finditer(text)])
+
+
+def _with_gaps(text: str, spans: list[tuple[int, int]]) -> list[str]:
+    """The matches, and between them what the pattern passed over, as words of its own: no text is ever lost."""
+    edges = [0, *(edge for span in spans for edge in span), len(text)]
+    return [text[start:end] for start, end in pairwise(edges) if start < end]
+
+
+@cache
+def _compile(pattern: str, limit: int) -> "re.Pattern[str] | regex.Pattern[str]":
+    """The pattern for texts without characters above `limit`: by `re` if it can be written so, or by `regex`."""
+    try:
+        written_out = _write_out(pattern, limit)
+        return regex.compile(pattern, regex.V1) if written_out is None else re.compile(written_out)
+    except (re.error, regex.error, OverflowError) as error:
+        raise InputError(f"the pre-split pattern {pattern!r} is not a regular expression: {error}") from None
+
+
+def _write_out(pattern: str, limit: int) -> str | None:
+    """The pattern with its Unicode classes as character ranges, or None if it uses what only `regex` knows.
+
+    `\\s` is written out too: Python's has four control characters more than Unicode's.
+    """
+    pieces, inside = [], False
+    for piece in _PIECE.findall(pattern):
+        if piece[0] == "\\" and (name := _CLASS.fullmatch(piece)):
+            kind = name[2] or "space"
+            if kind not in CLASSES:
+                return None
+            members = complement(ranges(kind)) if piece[1] in "PS" else ranges(kind)
+            piece = _as_set(members, limit) if inside else f"[{_as_set(members, limit)}]"
+        elif piece[0] == "\\":
+            if piece[1] not in _SAME_IN_RE:
+                return None
+        elif piece == "[":
+            if inside:
+                return None  # a set inside a set
+            inside = True
+        elif piece == "]":
+            inside = False
+        elif piece == "$" and not inside:
+            piece = r"\Z"  # in `re`, `$` would also match before a last line end
+        elif piece in ("&&", "--", "||", "~~"):
+            return None  # set operations
+        pieces.append(piece)
+    return "".join(pieces)
+
+
+def _as_set(members: Ranges, limit: int) -> str:
+    """Ranges as they stand between the brackets of a set, without what lies above `limit`."""
+    kept = [(first, min(last, limit)) for first, last in members if first <= limit]
+    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in kept)
