@@ -50,30 +50,31 @@ def timed(contestant: Contestant) -> float:
     return time.perf_counter() - start
 
 
-def choose_threads(contestant: Contestant, options: Iterable[int], tries: int = 3) -> None:
-    """Keep the thread count with the lowest median; the tries also warm the contestant up."""
-    best = float("inf")
-    for threads in options if contestant.set_threads is not None else (contestant.threads,):
-        trial = Contestant(contestant.name, contestant.work, contestant.set_threads, threads)
-        timed(trial)
-        seconds = statistics.median(timed(trial) for _ in range(tries))
-        if seconds < best:
-            best, contestant.threads = seconds, threads
-
-
 def compete(contestants: list[Contestant], rounds: int = 9, threads: Iterable[int] = (1, 2)) -> list[Contestant]:
-    """Time all contestants interleaved; the order inside a round rotates so that nobody always goes first."""
-    for contestant in contestants:
-        choose_threads(contestant, tuple(threads))
+    """Time all contestants interleaved, each at every thread count in every round, and keep its best count.
+
+    Choosing beforehand would let one noisy moment decide for all rounds. The order inside a round rotates, so that
+    nobody always goes first.
+    """
+    trials = [
+        Contestant(contestant.name, contestant.work, contestant.set_threads, count)
+        for contestant in contestants
+        for count in (threads if contestant.set_threads is not None else (contestant.threads,))
+    ]
+    for trial in trials:
+        timed(trial)  # warm-up
     gc.collect()
     gc.disable()
     try:
         for number in range(rounds):
-            start = number % len(contestants)
-            for contestant in contestants[start:] + contestants[:start]:
-                contestant.seconds.append(timed(contestant))
+            start = number % len(trials)
+            for trial in trials[start:] + trials[:start]:
+                trial.seconds.append(timed(trial))
     finally:
         gc.enable()
+    for contestant in contestants:
+        best = min((trial for trial in trials if trial.work is contestant.work), key=lambda trial: trial.median)
+        contestant.threads, contestant.seconds = best.threads, best.seconds
     return contestants
 
 
