@@ -1,0 +1,100 @@
+"""The `[data]` and `[tokenizer]` sections of a recipe.
+
+One of four things is the data: a task that is made on the fly (`task`), two files of lines that translate each other
+(`source`, `target`), one file with both in columns (`tsv`), or plain text (`text`). A key that means nothing for the
+data at hand is refused, because ignoring it would hide a mistake.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from clearhead.errors import InputError
+
+Files = str | tuple[str, ...]  # paths, or patterns such as "books/*.txt"
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """What to train on, and how to read it."""
+
+    task: Literal["copy", "reverse", "sort", "count", "dates", "masked"] | None = None
+
+    # tasks on lists and dates
+    examples: int = 50_000  # for training
+    held_out: int = 1_000  # for validation, and as many for each test
+    symbols: int = 20  # lists are made of the numbers below this
+    shortest: int = 1
+    longest: int = 12  # numbers in a list
+
+    # parallel text, line by line or in the first two columns of one file; plain or gzip
+    source: str | None = None
+    target: str | None = None
+    validation_source: str | None = None
+    validation_target: str | None = None
+    test_source: str | None = None
+    test_target: str | None = None
+    tsv: str | None = None
+    validation_tsv: str | None = None
+    test_tsv: str | None = None
+    max_length: int = 256  # tokens on either side; longer pairs are skipped
+
+    # plain text, for language models and masked tokens
+    text: Files | None = None
+    validation_text: Files | None = None
+    test_text: Files | None = None
+    documents: Literal["none", "line", "blank-line", "file"] = "none"  # what ends a document; none: one long stream
+    context: int = 256  # tokens in a window
+
+    validation_share: float = 0.1  # of the training data, where no validation file is named
+
+    def __post_init__(self) -> None:
+        kind = self.kind()
+        for field in fields(self):
+            if field.name not in KEYS[kind] and getattr(self, field.name) != field.default:
+                what = f"task = {self.task!r}" if self.task else f"data given by {KEYS[kind][0]!r}"
+                raise InputError(f"data.{field.name} means nothing for {what}; leave it out")
+        for name in ("examples", "held_out", "symbols", "shortest", "longest", "max_length", "context"):
+            if getattr(self, name) < 1:
+                raise InputError(f"data.{name} must be at least 1, not {getattr(self, name)}")
+        if self.shortest > self.longest:
+            raise InputError(f"data.shortest = {self.shortest} is more than data.longest = {self.longest}")
+        if not 0 < self.validation_share < 1:
+            raise InputError(f"data.validation_share must be between 0 and 1, not {self.validation_share}")
+        for split in ("", "validation_", "test_"):
+            source, target = split + "source", split + "target"
+            if (getattr(self, source) is None) != (getattr(self, target) is None):
+                there, missing = (target, source) if getattr(self, source) is None else (source, target)
+                raise InputError(f"data.{there} is given, but data.{missing} is not")
+
+    def kind(self) -> str:
+        """Which of `KEYS` this is."""
+        given = [name for name in ("source", "tsv", "text") if getattr(self, name) is not None]
+        if self.task == "masked" or self.task is None:
+            wanted = "data.text" if self.task else "data.task, data.source and data.target, data.tsv or data.text"
+            if len(given) != 1:
+                found = " and ".join(f"data.{name}" for name in given) or "none"
+                raise InputError(f"the data must be one of {wanted}; found {found}")
+            return given[0]
+        return "dates" if self.task == "dates" else "lists"
+
+
+_SPLITS = ("", "validation_", "test_")
+
+# What can be set for each kind of data; the first names it in messages.
+KEYS: dict[str, tuple[str, ...]] = {
+    "lists": ("task", "examples", "held_out", "symbols", "shortest", "longest"),
+    "dates": ("task", "examples", "held_out"),
+    "source": (*(split + side for split in _SPLITS for side in ("source", "target")), "max_length", "validation_share"),
+    "tsv": (*(split + "tsv" for split in _SPLITS), "max_length", "validation_share"),
+    "text": (*(split + "text" for split in _SPLITS), "task", "documents", "context", "validation_share"),
+}
+
+
+@dataclass(frozen=True)
+class TokenizerSettings:
+    """Which tokenizer to learn from the training data, or where to find one."""
+
+    kind: Literal["bpe", "characters", "integers"] | None = None  # None: what suits the data
+    vocab_size: int = 10_000  # of byte-pair encoding
+    pattern: str = "gpt2"  # how byte-pair encoding cuts text into words: gpt2, cl100k, o200k or a regular expression
+    path: str | None = None  # a tokenizer that exists already: tokenizer.json, vocab.json or .tiktoken

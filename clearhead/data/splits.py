@@ -1,0 +1,62 @@
+"""From the `[data]` section of a recipe to datasets: training, validation, test."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from clearhead.data.batch import Dataset, Skipped
+from clearhead.data.pairs import Pairs
+from clearhead.data.sequences import Counting, make_examples, make_lists
+from clearhead.data.settings import DataSettings, TokenizerSettings
+from clearhead.errors import InputError
+from clearhead.tokenizer import Integers, Tokenizer
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The parts of the data. `extra` holds further tests by name, for example unseen forms of dates."""
+
+    train: Dataset
+    validation: Dataset
+    test: Dataset | None = None
+    extra: dict[str, Dataset] = field(default_factory=dict)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.train.tokenizer
+
+    def skipped(self) -> Iterator[tuple[str, Skipped]]:
+        """What could not be used, with the name of the part it is missing from."""
+        for name, part in {"train": self.train, "validation": self.validation, "test": self.test}.items():
+            for skipped in part.skipped if part else ():
+                yield name, skipped
+
+
+def build(
+    settings: DataSettings, tokenizer: Tokenizer | None = None, asked: TokenizerSettings | None = None
+) -> Splits:
+    """Read or make the data. Without a `tokenizer`, the one that is `asked` for is learned from the training part."""
+    asked = asked or TokenizerSettings()
+    return build_lists(settings, tokenizer, asked)
+
+
+def build_lists(settings: DataSettings, tokenizer: Tokenizer | None, asked: TokenizerSettings) -> Splits:
+    """copy, reverse, sort and count: three disjoint sets of lists."""
+    if tokenizer is None:
+        if asked.kind not in (None, "integers") or asked.path:
+            raise InputError(f"tokenizer.kind must be 'integers' for task = {settings.task!r}")
+        tokenizer = Integers(settings.symbols)
+    assert settings.task is not None
+    lists = make_lists(
+        settings.examples + 2 * settings.held_out, settings.symbols, settings.shortest, settings.longest
+    )
+    texts = make_examples(settings.task, lists)
+    test, validation, train = (
+        texts[: settings.held_out],
+        texts[settings.held_out : 2 * settings.held_out],
+        texts[2 * settings.held_out :],
+    )
+    if settings.task == "count":
+        counting = [Counting(part, tokenizer, settings.longest) for part in (train, validation, test)]
+        return Splits(counting[0], counting[1], counting[2])
+    pairs = [Pairs(part, tokenizer, files=f"{settings.task} task") for part in (train, validation, test)]
+    return Splits(pairs[0], pairs[1], pairs[2])
