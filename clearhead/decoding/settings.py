@@ -1,0 +1,41 @@
+"""The table `decoding` of a recipe: how a run is decoded unless the caller says otherwise. Imports no torch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from clearhead.errors import InputError
+
+
+@dataclass(frozen=True)
+class DecodingSettings:
+    """Translation as in section 6.1 of the paper: beam 4, length penalty 0.6, at most 50 tokens more than the source."""
+
+    beam_size: int = 4  # 1: greedy
+    length_penalty: float = 0.6
+    length_form: Literal["gnmt", "power"] = "gnmt"
+    max_extra: int = 50  # a translation has at most this many tokens more than its source
+    max_source: int = 1024  # longer sources are cut, with a warning
+
+    max_tokens: int = 200  # that a language model writes
+    temperature: float = 0.8
+    top_k: int = 0  # 0: all
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    min_length: int = 0
+    no_repeat_ngram: int = 0
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("beam_size", "max_source", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise InputError(f"decoding.{name} must be positive, not {getattr(self, name)}")
+        for name in ("max_extra", "temperature", "top_k", "min_length", "no_repeat_ngram"):
+            if getattr(self, name) < 0:
+                raise InputError(f"decoding.{name} must not be negative, not {getattr(self, name)}")
+        if not 0 < self.top_p <= 1:
+            raise InputError(f"decoding.top_p must be above 0 and at most 1, not {self.top_p}")
+        if not 0 <= self.min_p <= 1:
+            raise InputError(f"decoding.min_p must be between 0 and 1, not {self.min_p}")
+        if self.repetition_penalty <= 0:
+            raise InputError(f"decoding.repetition_penalty must be positive, not {self.repetition_penalty}")
