@@ -1,0 +1,95 @@
+"""Weights under other people's names, into our models.
+
+What differs between two implementations of the same layer is how they name their tensors, and sometimes how they lay
+them out: GPT-2 stores matrices as (in, out), many stack query, key and value into one. A family is therefore a table
+of rows (theirs, ours, how theirs is laid out), and one loader reads every table. Nothing is dropped or left at its
+random start in silence: a tensor without a row, a row without a tensor and a shape that does not fit are all named.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.errors import InputError
+
+
+def as_it_is(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def turned(tensor: Tensor) -> Tensor:
+    """Matrices stored as (in, out) instead of (out, in); a bias has no sides to swap."""
+    return tensor.t() if tensor.dim() == 2 else tensor
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """A vector stored as a matrix of one row."""
+    return tensor.reshape(-1)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a family's table. In both names {n} is a layer number and {p} is `weight` or `bias`."""
+
+    theirs: str
+    ours: tuple[str, ...]  # several: theirs is all of them, stacked along the output dimension
+    layout: Callable[[Tensor], Tensor] = as_it_is
+
+    def match(self, name: str) -> dict[str, str] | None:
+        """What {n} and {p} stand for if this row is about `name`, otherwise None."""
+        pattern = re.escape(self.theirs).replace(r"\{n\}", r"(?P<n>\d+)").replace(r"\{p\}", "(?P<p>weight|bias)")
+        found = re.fullmatch(pattern, name)
+        return None if found is None else found.groupdict()
+
+
+def row(theirs: str, *ours: str, layout: Callable[[Tensor], Tensor] = as_it_is) -> Row:
+    return Row(theirs, ours, layout)
+
+
+def under(theirs: str, ours: str, rows: Iterable[Row]) -> tuple[Row, ...]:
+    """The same rows one level down: those of a layer become those of a stack."""
+    return tuple(Row(theirs + r.theirs, tuple(ours + name for name in r.ours), r.layout) for r in rows)
+
+
+def to_ours(theirs: Mapping[str, Tensor], rows: Iterable[Row]) -> dict[str, Tensor]:
+    """Tensors by our names. The map is linear, so it takes gradients as well as weights."""
+    rows = list(rows)
+    result: dict[str, Tensor] = {}
+    for name, tensor in theirs.items():
+        place = next(((r, blanks) for r in rows if (blanks := r.match(name)) is not None), None)
+        if place is None:
+            raise InputError(f"no place for the tensor {name!r} of shape {tuple(tensor.shape)}")
+        names = [ours.format(**place[1]) for ours in place[0].ours]
+        if not names:
+            continue
+        tensor = place[0].layout(tensor)
+        if tensor.size(0) % len(names):
+            raise InputError(f"{name} stacks {len(names)} tensors, but its {tensor.size(0)} rows do not divide by that")
+        for ours, part in zip(names, tensor.chunk(len(names)), strict=True):
+            if ours in result and not torch.equal(result[ours], part):
+                raise InputError(f"{name} is a second {ours}, but with other values: our models share one")
+            result[ours] = part
+    return result
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Copy `weights`, by our names, into every parameter of the model; refuses a set that does not fit exactly."""
+    wanted = dict(model.named_parameters())
+    given = dict(weights)
+    if "output.weight" in given and "output.weight" not in wanted:
+        # a tied head is stored as a second copy of the embedding; a different matrix would be another model
+        tied = given.pop("output.weight")
+        if not torch.equal(tied, given.get("embedding.weight", tied)):
+            raise InputError("output.weight differs from embedding.weight, but the configuration says head.tied = true")
+    for what, names in (("missing", wanted.keys() - given.keys()), ("unexpected", given.keys() - wanted.keys())):
+        if names:
+            raise InputError(f"{what} tensors: {', '.join(sorted(names)[:5])}{' …' if len(names) > 5 else ''}")
+    for name, parameter in wanted.items():
+        if parameter.shape != given[name].shape:
+            raise InputError(f"{name}: found shape {tuple(given[name].shape)}, wanted {tuple(parameter.shape)}")
+    with torch.no_grad():
+        for name, parameter in wanted.items():
+            parameter.copy_(given[name])
