@@ -36,7 +36,8 @@ def special(tokenizer: Tokenizer, name: str) -> int:
 
 
 class Pairs:
-    """Pairs of texts, as ids. `lines` says which line (from 1) of `files` each of them is."""
+    """Pairs of texts, as ids. Those with more than `max_length` tokens on a side, `</s>` included, stay texts only:
+    `examples` shows them, but no batch holds them."""
 
     kind: Kind = "encoder-decoder"
     head: dict[str, Any] = {}  # noqa: RUF012 (nobody writes to it)
@@ -45,21 +46,27 @@ class Pairs:
         self,
         texts: Sequence[Example],
         tokenizer: Tokenizer,
-        lines: Sequence[int] | None = None,
+        max_length: int | None = None,
+        lines: Sequence[int] | None = None,  # which line (from 1) of `files` each pair is
         files: str = "example",
         skipped: Sequence[Skipped] = (),
     ) -> None:
         self.texts = texts
         self.tokenizer = tokenizer
-        self.lines = range(1, len(texts) + 1) if lines is None else lines
         self.files = files
-        self.skipped = list(skipped)
         self.pad_id = special(tokenizer, PAD)
-        self.sources = Ragged.of(source_ids(tokenizer, text.source) for text in texts)
-        self.targets = Ragged.of(target_ids(tokenizer, text.target) for text in texts)
+        sources = [source_ids(tokenizer, text.source) for text in texts]
+        targets = [target_ids(tokenizer, text.target) for text in texts]
+        lengths = [max(len(source), len(target) - 1) for source, target in zip(sources, targets, strict=True)]
+        kept = [i for i, length in enumerate(lengths) if max_length is None or length <= max_length]
+        numbers = range(1, len(texts) + 1) if lines is None else lines
+        self.lines = [numbers[i] for i in kept]
+        self.skipped = [*skipped, *too_long(kept, lengths, max_length, numbers, files)]
+        self.sources = Ragged.of([sources[i] for i in kept])
+        self.targets = Ragged.of([targets[i] for i in kept])
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(self.lines)
 
     def plan(self, seed: int, epoch: int, max_tokens: int) -> list[list[int]]:
         return plan_by_length(self.targets.lengths - 1, self.sources.lengths, seed, epoch, max_tokens)
@@ -83,3 +90,18 @@ class Pairs:
 
     def name(self, index: int) -> str:
         return f"{self.files}, line {self.lines[index]}"
+
+
+def too_long(
+    kept: Sequence[int], lengths: Sequence[int], max_length: int | None, numbers: Sequence[int], files: str
+) -> list[Skipped]:
+    """A word about the pairs that were not kept; if none was kept there is nothing to train on."""
+    left_out = sorted(set(range(len(lengths))).difference(kept))
+    if not kept:
+        shortest = f"; the shortest has {min(lengths)} tokens" if lengths else ""
+        raise InputError(f"{files}: no pair has at most data.max_length = {max_length} tokens{shortest}")
+    if not left_out:
+        return []
+    first = left_out[0]
+    reason = f"longer than data.max_length = {max_length} tokens"
+    return [Skipped(len(left_out), reason, f"{files}, line {numbers[first]}: {lengths[first]} tokens")]

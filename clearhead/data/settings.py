@@ -89,6 +89,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "text": (*(split + "text" for split in _SPLITS), "task", "documents", "context", "validation_share"),
 }
 
+FILE_KEYS = [split + name for split in _SPLITS for name in ("source", "target", "tsv", "text")]
+
 
 @dataclass(frozen=True)
 class TokenizerSettings:

@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from clearhead.data.batch import Dataset, Skipped
+from clearhead.data.files import expand
 from clearhead.data.pairs import Pairs
+from clearhead.data.parallel import Parallel, hold_out, read_columns, read_files
 from clearhead.data.sequences import Counting, make_examples, make_lists
 from clearhead.data.settings import DataSettings, TokenizerSettings
+from clearhead.data.vocabulary import get_tokenizer
 from clearhead.errors import InputError
 from clearhead.tokenizer import Integers, Tokenizer
 
@@ -36,7 +39,36 @@ def build(
 ) -> Splits:
     """Read or make the data. Without a `tokenizer`, the one that is `asked` for is learned from the training part."""
     asked = asked or TokenizerSettings()
-    return build_lists(settings, tokenizer, asked)
+    kind = settings.kind()
+    if kind == "lists":
+        return build_lists(settings, tokenizer, asked)
+    return build_parallel(settings, tokenizer, asked)
+
+
+def build_parallel(settings: DataSettings, tokenizer: Tokenizer | None, asked: TokenizerSettings) -> Splits:
+    """Parallel text; where no validation file is named, every so-manieth pair is kept from training."""
+    train, validation = read_parallel(settings, ""), read_parallel(settings, "validation_")
+    test = read_parallel(settings, "test_")
+    assert train is not None  # the settings have seen to that
+    if validation is None:
+        for_training, for_validation = hold_out(len(train.texts), settings.validation_share)
+        train, validation = train.part(for_training, True), train.part(for_validation, False)
+    if tokenizer is None:
+        tokenizer = get_tokenizer(asked, (text for pair in train.texts for text in pair), "bpe")
+
+    def pairs(part: Parallel) -> Pairs:
+        return Pairs(part.texts, tokenizer, settings.max_length, part.lines, part.files, part.skipped)
+
+    return Splits(pairs(train), pairs(validation), pairs(test) if test else None)
+
+
+def read_parallel(settings: DataSettings, split: str) -> Parallel | None:
+    """One part of parallel text, if the settings name it."""
+    strict = split != ""
+    source, target, tsv = (getattr(settings, split + key) for key in ("source", "target", "tsv"))
+    if tsv:
+        return read_columns(expand(tsv), strict)
+    return read_files(expand(source), expand(target), strict) if source else None
 
 
 def build_lists(settings: DataSettings, tokenizer: Tokenizer | None, asked: TokenizerSettings) -> Splits:

@@ -1,0 +1,124 @@
+"""Finding and reading text files: paths as recipes write them, gzip, lines, and what to say when something is wrong.
+
+A line ends at "\\n" and nowhere else (a "\\r" before it goes with it). Python's `splitlines` would also cut at form
+feeds and at U+2028, which occur inside real sentences: from there on, two parallel files would no longer match.
+"""
+
+import glob
+import gzip
+import os
+import re
+import sysconfig
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from clearhead.data.settings import FILE_KEYS, DataSettings, Files
+from clearhead.errors import InputError
+
+# A file with more broken lines than this is not UTF-8 with accidents, but in another encoding.
+MOST_BROKEN = 0.1
+
+
+def data_folder() -> Path:
+    """`$CLEARHEAD_DATA`, or where developers keep it: shared/data beside the project."""
+    return Path(os.environ.get("CLEARHEAD_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
+
+
+def expand(path: str) -> Path:
+    """A path of a recipe: `~`, `$CLEARHEAD_DATA`, `$STDLIB` (Python's own library) and the environment's variables."""
+    known = {**os.environ, "CLEARHEAD_DATA": str(data_folder()), "STDLIB": sysconfig.get_paths()["stdlib"]}
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in known:
+            raise InputError(f"{path}: the variable ${found[1]} is not set")
+        return known[found[1]]
+
+    return Path(re.sub(r"\$\{?(\w+)\}?", value, path)).expanduser()
+
+
+def anchor(settings: DataSettings, folder: Path) -> DataSettings:
+    """The same settings with relative paths made absolute, seen from `folder`: where the recipe lies."""
+
+    def absolute(path: str) -> str:
+        return path if path.startswith(("~", "$")) else str(folder.absolute() / path)
+
+    changes: dict[str, Files] = {}
+    for key in FILE_KEYS:
+        files = getattr(settings, key)
+        if files is not None:
+            changes[key] = absolute(files) if isinstance(files, str) else tuple(map(absolute, files))
+    return replace(settings, **changes)  # type: ignore[arg-type]
+
+
+def find(files: Files) -> list[Path]:
+    """Paths and patterns to the files they name, in the order given and alphabetically within a pattern."""
+    found: list[Path] = []
+    for pattern in [files] if isinstance(files, str) else files:
+        path = expand(pattern)
+        matches = [path] if path.exists() else [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
+        if not matches:
+            raise InputError(f"{path}: {missing(path)}")
+        found += [match for match in matches if match.is_file()]
+    if not found:
+        raise InputError(f"{files}: no file there, only folders; name the files, for example folder/*.txt")
+    return found
+
+
+def missing(path: Path) -> str:
+    """Why a path that does not exist may not exist."""
+    unset = path.is_relative_to(data_folder()) and not data_folder().is_dir()
+    return "no such file" + ("; set CLEARHEAD_DATA to the folder that holds the data" if unset else "")
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file, unpacked if they are gzip. An empty file is refused."""
+    try:
+        content = path.read_bytes()
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+    except FileNotFoundError:
+        raise InputError(f"{path}: {missing(path)}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: cannot read it: {getattr(error, 'strerror', None) or error}") from None
+    if not content:
+        raise InputError(f"{path}: the file is empty")
+    return content.removeprefix(b"\xef\xbb\xbf")  # the mark that some editors put in front of UTF-8
+
+
+def split_lines(content: bytes) -> list[bytes]:
+    lines = content.split(b"\n")
+    if not lines[-1]:
+        lines.pop()  # the last "\n" ends a line, it does not begin one
+    return [line.removesuffix(b"\r") for line in lines]
+
+
+def decode(line: bytes) -> str | None:
+    """Text, or None where it is not UTF-8."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def read_lines(path: Path, strict: bool) -> list[str | None]:
+    """The lines of a file. One that is not UTF-8 is None; if `strict`, or if there are many, it is refused."""
+    raw = split_lines(read(path))
+    lines = [decode(line) for line in raw]
+    broken = lines.count(None)
+    if broken and (strict or broken > MOST_BROKEN * len(lines)):
+        refuse_encoding(path, raw, lines)
+    return lines
+
+
+def refuse_encoding(path: Path, raw: Sequence[bytes], lines: Sequence[str | None]) -> None:
+    first = lines.index(None)
+    try:
+        raw[first].decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}, line {first + 1}: not UTF-8: byte 0x{raw[first][error.start]:02X} at byte {error.start + 1} "
+            f"({lines.count(None):,} of {len(lines):,} lines are not); if the file is in another encoding, convert it, "
+            "for example with `iconv -f latin1 -t utf-8`"
+        ) from None
