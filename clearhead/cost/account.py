@@ -1,0 +1,179 @@
+"""What a model costs, counted part by part: parameters, FLOPs, activation memory, KV cache.
+
+Nothing here is a formula that could drift away from the code. The model itself runs, forward and backward, on tensors
+that have shapes and types but no memory (torch's fake tensors), so the largest preset is counted on the smallest
+machine; what every operation does and what autograd keeps is written down for the part that was at work.
+
+* FLOPs are those of the matrix products, a multiplication and an addition counting two. Softmax, norms and the like
+  are left out, as everyone leaves them out: they cost time by moving memory, not by arithmetic. A causal mask saves
+  nothing here: the hidden half is counted too.
+* Activations are the bytes that must stay alive between the forward and the backward pass: every tensor that autograd
+  has saved, and the model's output. One that several parts need is counted once, for the first. Parameters, gradients
+  and what a kernel needs only while it runs are not in it, nor is the loss.
+* The KV cache is what decoding holds for a batch of `length` tokens (and `source_length` of them on the other side).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+from clearhead.cost.parts import Part, part_of, watch
+from clearhead.errors import InputError
+from clearhead.model import ModelConfig, Transformer, build
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much goes through the model at once. `source_length` is the other side's, for an encoder-decoder."""
+
+    batch: int = 8
+    length: int = 128
+    source_length: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "length", "source_length"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name.replace('_', '-')} must be at least 1, not {value}")
+
+    @property
+    def source(self) -> int:
+        return self.length if self.source_length is None else self.source_length
+
+    def inputs(self, config: ModelConfig) -> tuple[Tensor, ...]:
+        """Token ids for `model(*inputs)`: the source, if there is one, and the target."""
+        lengths = (self.source, self.length) if config.kind == "encoder-decoder" else (self.length,)
+        table = config.positions.max_length
+        if table is not None and max(lengths) > table:
+            raise InputError(f"a length of {max(lengths)} is past the model's {table} learned positions")
+        return tuple(torch.randint(config.vocab_size, (self.batch, length)) for length in lengths)
+
+
+@dataclass
+class Cost:
+    """Totals of one part, all its layers together."""
+
+    parameters: int = 0
+    forward_flops: int = 0
+    backward_flops: int = 0
+    activation_bytes: int = 0
+    cache_bytes: int = 0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+def total(costs: Iterable[Cost]) -> Cost:
+    return sum(costs, Cost())
+
+
+def account(config: ModelConfig, size: Size | None = None) -> dict[Part, Cost]:
+    """The cost of each part in one training pass in float32, forward and backward, without allocating any of it."""
+    size = size or Size()
+    costs: dict[Part, Cost] = defaultdict(Cost)
+    with without_memory():
+        model = build(config)
+        for part, number in parameters(model).items():
+            costs[part].parameters = number
+        run(model, size.inputs(config), costs)
+    if config.kind != "encoder":
+        one = config.decoder_layers * size.batch * config.groups * config.d_head * torch.float32.itemsize  # position
+        for name in ("key", "value"):
+            costs[Part("decoder", "self-attention", name)].cache_bytes = one * size.length
+            if config.kind == "encoder-decoder":
+                costs[Part("decoder", "cross-attention", name)].cache_bytes = one * size.source
+    return dict(costs)
+
+
+def parameters(model: nn.Module) -> dict[Part, int]:
+    """Numbers learned, by part; a tied matrix belongs to the embedding."""
+    counts: dict[Part, int] = defaultdict(int)
+    for name, parameter in model.named_parameters():
+        counts[part_of(name.rpartition(".")[0])] += parameter.numel()
+    return dict(counts)
+
+
+def without_memory() -> FakeTensorMode:
+    """Inside this, tensors have a shape, a type and the device CPU, but nothing in them."""
+    return FakeTensorMode()
+
+
+def run(model: Transformer, inputs: tuple[Tensor, ...], costs: dict[Part, Cost]) -> None:
+    """One pass forward and backward, adding its FLOPs and kept bytes to `costs`."""
+    forward, kept = True, Kept(model)
+    current = part_of("")
+
+    def switch(part: Part | None) -> None:
+        nonlocal current
+        current = part or current
+
+    def count(flops: int) -> None:
+        if forward:
+            costs[current].forward_flops += flops
+        else:
+            costs[current].backward_flops += flops
+
+    def keep(tensor: Tensor) -> Tensor:
+        costs[current].activation_bytes += kept.add(tensor)
+        return tensor
+
+    with FlopMeter(count), watch(model, switch):
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            output = model(*inputs)
+        costs[part_of("")].activation_bytes += kept.add(output)
+        forward = False
+        output.backward(torch.empty_like(output))
+
+
+class Kept:
+    """Memory that has been counted: parameters from the start, everything else once, however many views it has."""
+
+    def __init__(self, model: Transformer) -> None:
+        # the storages themselves, so that none can be freed and its identity taken by another
+        self.storages = {s._cdata: s for s in (parameter.untyped_storage() for parameter in model.parameters())}
+
+    def add(self, tensor: Tensor) -> int:
+        """Bytes that keeping this tensor adds."""
+        storage = tensor.untyped_storage()
+        if storage._cdata in self.storages:
+            return 0
+        self.storages[storage._cdata] = storage
+        return storage.nbytes()
+
+
+class FlopMeter(TorchDispatchMode):
+    """Tells `count` the FLOPs of every matrix product that runs."""
+
+    def __init__(self, count: Any) -> None:
+        super().__init__()
+        self.count = count
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is aten._local_scalar_dense.default:
+            # a tensor without memory is asked for a value: the model wants to know whether every query sees
+            # something, and without padding it does
+            return True
+        result = func(*args, **kwargs)
+        operation = func._overloadpacket
+        if operation is aten._scaled_dot_product_flash_attention_for_cpu:
+            self.count(sdpa_flop_count(*(tensor.shape for tensor in args[:3])))
+        elif operation is aten._scaled_dot_product_flash_attention_for_cpu_backward:
+            self.count(sdpa_backward_flop_count(*(tensor.shape for tensor in args[:4])))
+        elif operation in flop_registry:
+            self.count(flop_registry[operation](*args, **kwargs, out_val=result))
+        return result
