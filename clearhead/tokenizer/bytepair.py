@@ -61,10 +61,10 @@ class BytePair(Tokenizer):
         self.merges = list(merges)
         self.whole_words = whole_words
         self._split = Splitter(pattern)
+        self._alphabet = alphabet_symbols(vocabulary)
         self._bytes = _bytes_by_id(vocabulary, self.special)
         self.size = max(self._bytes) + 1
         self._merges = _symbol_merges(vocabulary, self.merges)
-        self._alphabet = "".join(chr(vocabulary[bytes([byte])]) for byte in range(256))
         self.clear_cache()
 
     @property
@@ -96,6 +96,10 @@ class BytePair(Tokenizer):
     def encode_bytes(self, data: bytes) -> list[int]:
         """The ids of any bytes, also of such as are no UTF-8; `decode_bytes` gives them back."""
         return self.encode_ordinary(data.decode("utf-8", "surrogateescape"))
+
+    def encode_word(self, data: bytes) -> list[int]:
+        """The ids that the merges make of bytes taken as one word, without cutting them first."""
+        return list(map(ord, merge("".join(map(self._alphabet.__getitem__, data)), self._merges)))
 
     def encode_with_offsets(self, text: str) -> list[tuple[int, int, int]]:
         """For each token its id and the span of characters, start and end, that it covers, wholly or in part."""
@@ -160,11 +164,16 @@ class BytePair(Tokenizer):
         return [self._bytes[ord(symbol)] for symbol in symbols]
 
 
-def _bytes_by_id(vocabulary: dict[bytes, int], special: dict[str, int]) -> dict[int, bytes]:
-    """Id -> bytes, after the checks that every byte has a token and every id one meaning."""
+def alphabet_symbols(vocabulary: dict[bytes, int]) -> str:
+    """The symbols of the 256 bytes, in the order of the bytes, after the check that none is missing."""
     missing = [f"{byte:#04x}" for byte in range(256) if bytes([byte]) not in vocabulary]
     if missing:
         raise InputError(f"the vocabulary lacks {len(missing)} of the 256 bytes, the first is {missing[0]}")
+    return "".join(chr(vocabulary[bytes([byte])]) for byte in range(256))
+
+
+def _bytes_by_id(vocabulary: dict[bytes, int], special: dict[str, int]) -> dict[int, bytes]:
+    """Id -> bytes, after the check that every id has one meaning."""
     by_id: dict[int, bytes] = {}
     for token, number in [*vocabulary.items(), *((name.encode(), number) for name, number in special.items())]:
         if not 0 <= number <= sys.maxunicode:
