@@ -6,6 +6,7 @@ import sys
 import typer
 
 from clearhead import __version__
+from clearhead.cli import train
 from clearhead.errors import InputError
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ def options(
 
 
 # Every command, in the order of the help. `app.command("name")(module.function)`, or `app.add_typer(module.app)`.
+app.command("train")(train.train)
 
 
 def main() -> None:

@@ -1,0 +1,206 @@
+"""A recipe: everything a training is told, as one annotated TOML file of five tables.
+
+`model`, `data`, `tokenizer`, `training` and `decoding` become frozen dataclasses. A key that does not exist is an error
+that names the nearest one that does, because a misspelt key that is silently ignored costs a training run. Recipes come
+with the package and are found by name (`copy`, `dates`, `multi30k`); a path names one of your own.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from clearhead.data.files import anchor
+from clearhead.data.settings import FILE_KEYS, DataSettings, TokenizerSettings
+from clearhead.decoding.settings import DecodingSettings
+from clearhead.errors import InputError
+from clearhead.run import read_toml
+from clearhead.settings import from_dict, merge, nearest, to_dict
+
+if TYPE_CHECKING:
+    from clearhead.model import ModelConfig
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """The table `training`."""
+
+    steps: int = 10_000  # updates of the weights
+    seed: int = 1
+    max_tokens: int = 4096  # target tokens per update, padding not counted, over all processes
+    accumulate: int = 1  # each process computes its part of an update in this many pieces, to save memory
+    label_smoothing: float = 0.0  # ε, spread evenly over all classes
+    clip: float = 1.0  # the gradient is scaled down to this norm; 0: left as it is
+
+    optimizer: Literal["adam", "adamw", "muon"] = "adam"
+    beta1: float = 0.9
+    beta2: float = 0.98
+    epsilon: float = 1e-9
+    weight_decay: float = 0.0  # adamw and muon, on matrices; never on norms and biases
+
+    schedule: Literal["noam", "cosine", "constant"] = "noam"
+    warmup: int = 4000
+    factor: float | None = None  # noam: factor · d_model^-1/2 · min(n^-1/2, n · warmup^-3/2); 1 unless set
+    peak: float | None = None  # the highest rate; noam takes it in place of factor, the others need it
+    final: float = 0.0  # cosine: the last rate, as a fraction of the peak
+
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"  # 16 bits: autocast, weights stay float32
+    compile: bool = False  # torch.compile; on a CPU it needs a C++ compiler
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    threads: int | None = None  # of the CPU, for each process; None: as many as PyTorch takes
+    parallel: Literal["ddp", "fsdp"] = "ddp"  # under torchrun: whole copies, or shards (FSDP2)
+
+    log_every: int = 10
+    validate_every: int = 500
+    checkpoint_every: int | None = None  # None: at each validation
+    keep_last: int = 3
+    keep_best: int = 1
+    patience: int | None = None  # stop after this many validations in a row that did not improve
+    average: int = 0  # at the end, average this many checkpoints (they are kept) into `average`
+    average_of: Literal["last", "best"] = "last"
+    samples: int = 4  # validation examples shown with the model's answer at each validation
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "max_tokens", "accumulate", "log_every", "validate_every", "keep_last", "keep_best"):
+            _require(getattr(self, name) >= 1, f"training.{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("checkpoint_every", "patience", "threads"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"training.{name} must be at least 1, not {value}")
+        for name in ("clip", "weight_decay", "warmup", "average", "samples", "final"):
+            _require(getattr(self, name) >= 0, f"training.{name} must not be negative, not {getattr(self, name)}")
+        for name in ("label_smoothing", "beta1", "beta2"):
+            value = getattr(self, name)
+            _require(0 <= value < 1, f"training.{name} must be at least 0 and below 1, not {value}")
+        if self.schedule == "noam":
+            both = self.factor is not None and self.peak is not None
+            _require(not both, f"training.factor = {self.factor} and training.peak = {self.peak}: give one of them")
+        else:
+            _require(self.peak is not None, f"training.schedule = {self.schedule!r} needs training.peak")
+            _require(self.factor is None, f"training.factor is for the schedule 'noam', not {self.schedule!r}")
+        decays = self.optimizer != "adam"
+        _require(decays or not self.weight_decay, "training.weight_decay needs training.optimizer = 'adamw' or 'muon'")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise InputError(message)
+
+
+# What may differ when a run is continued: how long, what is shown and kept, and on which machinery it runs.
+MAY_CHANGE = frozenset(
+    f"training.{name}"
+    for name in (
+        *("steps", "log_every", "samples", "tensorboard", "keep_last", "keep_best", "average", "average_of"),
+        *("device", "threads", "parallel", "compile"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All five tables. `model` stays a table until the data say what kind of model and which vocabulary they need."""
+
+    data: DataSettings
+    model: dict = field(default_factory=dict)  # `preset`, and any field of ModelConfig
+    tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    decoding: DecodingSettings = field(default_factory=DecodingSettings)
+
+    def model_config(self, kind: str, head: Mapping[str, Any], vocab_size: int) -> "ModelConfig":
+        """The model for data of this kind; what the recipe says of kind and vocabulary must agree with the data."""
+        from clearhead.model import PRESETS, configure
+
+        table = dict(self.model)
+        preset = table.pop("preset", None)
+        given = {**{key: value for key, value in PRESETS.get(preset, {}).items() if key == "kind"}, **table}
+        _require(
+            given.get("kind", kind) == kind,
+            f"the recipe's model is of kind {given.get('kind')!r}, but its data are for one of kind {kind!r}",
+        )
+        _require(
+            table.get("vocab_size", vocab_size) >= vocab_size,
+            f"model.vocab_size = {table.get('vocab_size')}, but the tokenizer has {vocab_size} tokens",
+        )
+        changes = merge({"vocab_size": vocab_size, "head": dict(head)}, {**table, "kind": kind})
+        try:
+            return configure(preset, **changes)
+        except InputError as error:
+            raise InputError(f"model: {error}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**to_dict(self), "model": dict(self.model)}
+
+
+def find_recipe(name: str) -> Path:
+    """A path as it is, or the packaged recipe of that name."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.is_file():
+        return path
+    known = sorted(recipe.stem for recipe in RECIPES.glob("*.toml"))
+    if name not in known:
+        raise InputError(f"no recipe {name!r}{nearest(name, known)} (or give the path of a .toml file)")
+    return RECIPES / f"{name}.toml"
+
+
+def load_recipe(name: str, changes: Iterable[str] = ()) -> Recipe:
+    """Read a recipe and lay `a.b=value` changes over it."""
+    path = find_recipe(name)
+    tables = read_toml(path)
+    for change in changes:
+        tables = merge(tables, parse_change(change))
+    try:
+        recipe = from_dict(Recipe, tables)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return replace(recipe, data=anchor(recipe.data, path.parent))
+
+
+def parse_change(change: str) -> dict[str, Any]:
+    """`training.steps=300` as {"training": {"steps": 300}}; the value is TOML, or else the text itself."""
+    key, equals, text = change.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set wants table.key=value, not {change!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    table, _, name = key.strip().partition(".")
+    if table == "data" and name in FILE_KEYS:  # a path on the command line is seen from where the user stands
+        value = [from_here(path) for path in value] if isinstance(value, list) else from_here(value)
+    for part in reversed(key.strip().split(".")):
+        value = {part: value}
+    return value
+
+
+def from_here(path: Any) -> Any:
+    return path if not isinstance(path, str) or path.startswith(("~", "$")) else str(Path.cwd() / path)
+
+
+def flat(settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}."""
+    result: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            result |= flat(value, f"{where}{key}.")
+        else:
+            result[where + key] = value
+    return result
+
+
+def refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any], where: Path) -> None:
+    """A run goes on under the settings it began with, except for those that may change."""
+    before, now = flat(old), flat(new)
+    for key in sorted(before.keys() | now.keys()):
+        if before.get(key) != now.get(key) and key not in MAY_CHANGE and not key.startswith("decoding."):
+            raise InputError(
+                f"{where} was begun with {key} = {_shown(before, key)}, now it is {_shown(now, key)}; "
+                "give the old value, or another --run folder for a new run"
+            )
+
+
+def _shown(settings: Mapping[str, Any], key: str) -> str:
+    return repr(settings[key]) if key in settings else "unset"

@@ -1,0 +1,132 @@
+"""More than one process: who we are among the ranks, and the few things ranks do together.
+
+`torchrun` starts the processes and names them in the environment; torch.distributed does the talking (gloo between
+CPUs, nccl between GPUs). DDP keeps a copy of the model in each process and averages the gradients; FSDP2 shards
+parameters, gradients and optimizer state, so that a model need not fit into one. Alone, all of it is the identity.
+
+A process that dies leaves the others waiting in a collective: the connection to it breaks, gloo raises, and the
+survivors end with an error, which torchrun turns into a restart if it was asked for restarts.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from clearhead.errors import InputError
+
+PATIENCE = timedelta(minutes=10)  # a collective that takes longer will never end
+
+
+class Ranks:
+    """The group of processes of one training; one process alone is a group, too."""
+
+    def __init__(self, rank: int = 0, count: int = 1, device: torch.device | None = None) -> None:
+        self.rank, self.count = rank, count
+        self.device = device or torch.device("cpu")
+        self.parallel: Literal["ddp", "fsdp"] = "ddp"
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that writes files and talks to the user."""
+        return self.rank == 0
+
+    def sum(self, *values: float) -> list[float]:
+        """Each value summed over all ranks, in float64."""
+        if self.count == 1:
+            return list(values)
+        kind = torch.float32 if self.device.type == "mps" else torch.float64
+        total = torch.tensor(values, dtype=kind, device=self.device)
+        dist.all_reduce(total)
+        return total.tolist()
+
+    def barrier(self) -> None:
+        if self.count > 1:
+            dist.barrier()
+
+    def wrap(self, objective: nn.Module, layers: list[nn.Module]) -> nn.Module:
+        """The objective with its gradients shared: averaged over ranks at the end of each backward pass."""
+        if self.count == 1:
+            return objective
+        if self.parallel == "ddp":
+            return nn.parallel.DistributedDataParallel(objective)
+        from torch.distributed.fsdp import fully_shard
+
+        for layer in layers:  # each layer is gathered just before it runs and let go after
+            fully_shard(layer)
+        fully_shard(objective)
+        return objective
+
+    @contextmanager
+    def accumulating(self, objective: nn.Module, last: bool) -> Iterator[None]:
+        """Only the last micro-batch of an update sends gradients around."""
+        if self.count == 1:
+            yield
+        elif isinstance(objective, nn.parallel.DistributedDataParallel):
+            if last:
+                yield
+            else:
+                with objective.no_sync():
+                    yield
+        else:
+            objective.set_requires_gradient_sync(last)  # type: ignore[operator]
+            yield
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The full tensor of a shard, on every rank; all ranks must ask. What is not sharded is returned as it is."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def shard_like(full: Tensor, like: Tensor) -> Tensor:
+    """This rank's part of a full tensor, laid out as `like` is."""
+    if not hasattr(like, "device_mesh"):
+        return full.to(device=like.device)
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(full.to(like.device), like.device_mesh, like.placements)  # type: ignore[attr-defined]
+
+
+def pick_device(wanted: str) -> torch.device:
+    """`auto` is the fastest there is; anything else must be there."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if wanted == "auto":
+        return torch.device(next(name for name, present in there.items() if present))
+    if not there[wanted]:
+        present = ", ".join(name for name, is_there in there.items() if is_there)
+        raise InputError(f"training.device = {wanted!r}, but this machine has only: {present}")
+    return torch.device(wanted)
+
+
+@contextmanager
+def gathered(device: str = "auto", parallel: Literal["ddp", "fsdp"] = "ddp") -> Iterator[Ranks]:
+    """Join the group that torchrun describes in the environment; without one, be a group of one."""
+    chosen = pick_device(device)
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1:
+        yield Ranks(device=chosen)
+        return
+    if chosen.type == "cuda":
+        chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(chosen)
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=PATIENCE)
+    ranks = Ranks(dist.get_rank(), count, chosen)
+    ranks.parallel = parallel
+    try:
+        yield ranks
+    finally:
+        dist.destroy_process_group()
+
+
+def broadcast(value: Any, ranks: Ranks) -> Any:
+    """The first rank's value, on every rank; for small plain objects."""
+    if ranks.count == 1:
+        return value
+    box = [value if ranks.first else None]
+    dist.broadcast_object_list(box)
+    return box[0]

@@ -1,0 +1,52 @@
+"""Which optimizer works on which parameters.
+
+Adam (Kingma and Ba, 2015) with the paper's β₂ = 0.98 and ε = 1e-9 (section 5.3). AdamW (Loshchilov and Hutter, 2019)
+takes the decay out of the gradient, and only matrices decay: a norm's weight belongs near one, not near zero, and a
+bias costs nothing. Muon (Jordan et al., 2024) makes the step of each matrix inside the layers orthogonal, so that all
+its directions learn at one speed; embeddings, norms and biases stay with AdamW, at the same rate.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.training.config import TrainingSettings
+
+
+def groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """The parameters that decay (matrices) and those that do not (norms, biases)."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return [p for p in parameters if p.dim() >= 2], [p for p in parameters if p.dim() < 2]
+
+
+def build_optimizers(model: nn.Module, settings: TrainingSettings) -> list[torch.optim.Optimizer]:
+    """One optimizer, or for Muon two; each parameter belongs to exactly one."""
+    matrices, vectors = groups(model)
+    betas, epsilon = (settings.beta1, settings.beta2), settings.epsilon
+    if settings.optimizer == "adam":
+        return [torch.optim.Adam([*matrices, *vectors], betas=betas, eps=epsilon, **kernels(model))]
+    optimizers: list[torch.optim.Optimizer] = []
+    if settings.optimizer == "muon":
+        inside = {id(p) for name, p in model.named_parameters() if ".layers." in name}
+        orthogonal = [p for p in matrices if id(p) in inside]
+        matrices = [p for p in matrices if id(p) not in inside]
+        optimizers.append(
+            torch.optim.Muon(orthogonal, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw")
+        )
+    decay = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return [*optimizers, torch.optim.AdamW(decay, betas=betas, eps=epsilon, **kernels(model))]
+
+
+def kernels(model: nn.Module) -> dict[str, bool]:
+    """One fused kernel for all parameters where there is one; shards have none on every device."""
+    parameter = next(model.parameters())
+    return {"fused": parameter.device.type in ("cpu", "cuda") and not hasattr(parameter, "device_mesh")}
+
+
+def optimizer_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor that the optimizers remember, as `exp_avg.<parameter>` and the like, in a fixed order."""
+    for name, parameter in model.named_parameters():
+        for optimizer in optimizers:
+            for key, value in sorted(optimizer.state.get(parameter, {}).items()):
+                yield f"{key}.{name}", value

@@ -1,0 +1,152 @@
+"""From a recipe to a run folder: data, tokenizer, model, loop, and all that is attached to it.
+
+The same call resumes: if the folder holds a run, its settings must be the same (but for those that may change), its
+tokenizer is used, and training goes on from its newest whole checkpoint. SIGTERM and Ctrl-C end the update at hand,
+save, and leave.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from clearhead.data.splits import Splits
+from clearhead.data.splits import build as build_data
+from clearhead.errors import InputError
+from clearhead.model import ModelConfig, build
+from clearhead.run import CONFIG, TOKENIZER, Run, read_toml, to_toml, write_file
+from clearhead.settings import merge, to_dict
+from clearhead.training.checkpoint import Checkpoints, average, clean_up, newest, restore_optimizers
+from clearhead.training.compile import compile_hidden
+from clearhead.training.config import Recipe, refuse_changes
+from clearhead.training.distributed import Ranks, gathered
+from clearhead.training.loop import Callback, Loop, Progress, seed_of
+from clearhead.training.report import Display, Log, Metrics, TensorBoard
+from clearhead.training.validate import Validation
+
+Attach = Callable[[Splits, Log], Sequence[Callback]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training ended. `signal` is the one that ended it early, 0 if none did."""
+
+    run: Run
+    splits: Splits
+    progress: Progress
+    signal: int = 0
+
+
+def train(recipe: Recipe, folder: str | os.PathLike[str], attach: Attach | None = None, quiet: bool = False) -> Outcome:
+    """Train, or go on training, until the recipe's steps are done. `attach` makes callbacks that run at each update,
+    before metrics are written; it is called on the first rank only."""
+    path, settings = Path(folder), recipe.training
+    with gathered(settings.device, settings.parallel) as ranks:
+        if settings.threads:
+            torch.set_num_threads(settings.threads)
+        log = Log(path / "train.log" if ranks.first else None, quiet or not ranks.first)
+        splits, config = prepare(recipe, path, ranks, log)
+        run = Run(path)
+        saved = newest(run, log)
+        torch.manual_seed(seed_of(settings.seed, "weights"))
+        model = build(config)
+        progress = Progress()
+        if saved is not None:
+            model.load_state_dict(saved.model)
+            progress = saved.progress
+            use_threads(saved.state["threads"], settings.threads, log)
+        loop = Loop(model, splits.train, settings, ranks, progress)
+        if settings.compile:
+            compile_hidden(loop, log)
+        if saved is not None:
+            restore_optimizers(loop, saved.optimizer)
+            log(f"resuming {path} at step {progress.step:,} of {settings.steps:,}")
+        else:
+            count = sum(parameter.numel() for parameter in model.parameters())
+            log(f"training {count:,} parameters on {len(splits.train):,} examples into {path}")
+        signal_number = go(loop, run, splits, attach, log)
+        if ranks.first and settings.average and progress.step == settings.steps and not signal_number:
+            used = average(run, settings.average, settings.average_of)
+            log(f"averaged {len(used)} checkpoints, {used[0].name} to {used[-1].name}, into 'average'")
+        ranks.barrier()
+        return Outcome(run, splits, progress, signal_number)
+
+
+def prepare(recipe: Recipe, path: Path, ranks: Ranks, log: Log) -> tuple[Splits, ModelConfig]:
+    """Data and model configuration; a new run folder gets both written down, an old one is compared with them."""
+    path.mkdir(parents=True, exist_ok=True)
+    if not ranks.first:
+        ranks.barrier()  # the first rank may have to learn a tokenizer
+    tokenizer = Run(path).tokenizer() if (path / TOKENIZER).is_file() and (path / CONFIG).is_file() else None
+    splits = build_data(recipe.data, tokenizer, recipe.tokenizer)
+    config = recipe.model_config(splits.train.kind, splits.train.head, splits.tokenizer.size)
+    if ranks.first:
+        resolved = merge(recipe.to_dict(), {"model": to_dict(config)})
+        resolved["model"].pop("preset", None)
+        if (path / CONFIG).is_file():
+            refuse_changes(read_toml(path / CONFIG), resolved, path)
+        elif any(path.glob("checkpoints/step_*")):
+            raise InputError(f"{path} has checkpoints but no {CONFIG}: not a run that can go on")
+        splits.tokenizer.save(path / TOKENIZER)
+        write_file(path / CONFIG, to_toml(resolved))
+        for name, skipped in splits.skipped():
+            log(f"{name}: {skipped}")
+        clean_up(Run(path))
+        ranks.barrier()
+    return splits, config
+
+
+def go(loop: Loop, run: Run, splits: Splits, attach: Attach | None, log: Log) -> int:
+    """Attach everything and run; returns the number of the signal that ended it, or 0."""
+    settings, first = loop.settings, loop.ranks.first
+    checkpoints = Checkpoints(run)
+    metrics = Metrics(run.path / "metrics.jsonl")
+    display = Display(log, metrics, terminal=first and not log.quiet and os.isatty(2))
+    loop.callbacks = [Validation(splits.validation, settings.max_tokens)]
+    if first:
+        metrics.cut_back(loop.progress.step)
+        loop.callbacks += [*(attach(splits, log) if attach else ()), metrics, display]
+        if settings.tensorboard:
+            loop.callbacks.append(TensorBoard(run.path / "tensorboard"))
+    loop.callbacks.append(checkpoints)
+    try:
+        with signals(loop) as received:
+            loop.run()
+            if loop.progress.step:  # also where one rank alone was told to stop
+                checkpoints.save(loop)
+    finally:
+        display.close()
+    if loop.stop:
+        log(f"stopped at step {loop.progress.step:,}: {loop.stop}")
+    return received[0] if received else 0
+
+
+@contextmanager
+def signals(loop: Loop) -> Iterator[list[int]]:
+    """SIGTERM and Ctrl-C ask the loop to stop; a second Ctrl-C does not wait."""
+    received: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if received and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        received.append(number)
+        loop.stop = loop.stop or f"received {signal.Signals(number).name}"
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def use_threads(before: int, wanted: int | None, log: Log) -> None:
+    """The order in which threads add up numbers is part of the result, so a resumed run keeps their number."""
+    if wanted is None and before != torch.get_num_threads():
+        log(f"using {before} threads, as before the interruption")
+        torch.set_num_threads(before)
