@@ -72,7 +72,7 @@ def ours(size: dict[str, int], dropout: dict[str, float], placement: str) -> nn.
             vocab_size=VOCABULARY, d_model=size["d_model"], heads=size["heads"], d_ff=size["d_ff"],
             encoder_layers=size["layers"], decoder_layers=size["layers"], dropout=dropout,
             norm={"placement": placement},
-        )  # fmt: skip
+        )
     )
 
 
@@ -102,18 +102,25 @@ def step_time(name: str, rounds: int) -> None:
     for model in (torch_model, hf_model, like_torch, like_marian):
         model.train()
     tokens = labels.numel()
+    mask = padding.long()
+
+    def torch_step() -> None:
+        peer_step(torch_model, torch_model(source, padding, target))
+
+    def marian_step() -> None:
+        peer_step(hf_model, hf_model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits)
+
     for title, our_model, peer_name, peer in (
-        ("nn.Transformer", like_torch, "torch.nn.Transformer",
-         lambda: peer_step(torch_model, torch_model(source, padding, target))),
-        ("Marian", like_marian, "transformers Marian",
-         lambda: peer_step(hf_model, hf_model(input_ids=source, attention_mask=padding.long(), decoder_input_ids=target).logits)),
-    ):  # fmt: skip
+        ("nn.Transformer", like_torch, "torch.nn.Transformer", torch_step),
+        ("Marian", like_marian, "transformers Marian", marian_step),
+    ):
         entries = [
             Contestant(f"clearhead, dropout as {title}", lambda m=our_model: our_step(m), torch_threads),
             Contestant(peer_name, peer, torch_threads),
         ]
         compete(entries, rounds)
-        report(f"{name}: forward + backward, {shape[0]} x {shape[1]} tokens", entries[0], entries[1:], "tokens/s", tokens)
+        heading = f"{name}: forward + backward, {shape[0]} x {shape[1]} tokens"
+        report(heading, entries[0], entries[1:], "tokens/s", tokens)
 
 
 def attention_memory(kind: str, length: int) -> None:
