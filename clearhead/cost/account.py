@@ -85,8 +85,8 @@ def account(config: ModelConfig, size: Size | None = None) -> dict[Part, Cost]:
     costs: dict[Part, Cost] = defaultdict(Cost)
     with without_memory():
         model = build(config)
-        for part, number in parameters(model).items():
-            costs[part].parameters = number
+        for part, number in ({Part("", "positions"): 0} | parameters(model)).items():
+            costs[part].parameters = number  # positions without parameters are worth a row: they come for free
         run(model, size.inputs(config), costs)
     if config.kind != "encoder":
         one = config.decoder_layers * size.batch * config.groups * config.d_head * torch.float32.itemsize  # position

@@ -17,7 +17,7 @@ MEANINGS = {
     "embedding.positions": "added to the scaled rows",
     "embedding.embedding": "what enters the first layer",
     "q": "what each token looks for, in each head",
-    "k": "what each token offers to be found by",
+    "k": "what each token is found by",
     "v": "what each token hands over when found",
     "scores": "q kᵀ / √d: how well they match",
     "mask": "True = may attend",
@@ -35,13 +35,14 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Shape:
-    """One row of the sheet. `where` is the module's path with layer 0 standing for all `layers` of them."""
+    """One row of the sheet."""
 
-    where: str
-    name: str
+    stack: str  # encoder or decoder for what every layer has, else ""
+    layers: int  # how many of them
+    module: str  # path of the module that makes it, inside its layer: "self_attention_residual.norm"
+    name: str  # "q"; where a module runs twice, the second time "q#2"
     letters: tuple[str, ...]  # "B", "S", …; a dimension of size one that broadcasts is "1"
     sizes: tuple[int, ...]
-    layers: int  # how often the tensor exists in one pass
     meaning: str
 
 
@@ -56,32 +57,29 @@ def sheet(config: ModelConfig, size: Size | None = None) -> list[Shape]:
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     rows = []
     for path, tensor in taken.tensors.items():
-        where, _, name = path.rpartition(".")
-        stack, _, rest = where.partition(".layers.")
-        number, _, inside = rest.partition(".")
-        if rest and number != "0":
+        module, _, name = path.rpartition(".")
+        stack, _, inside = module.partition(".layers.")
+        number, _, inside = inside.partition(".")
+        if number not in ("", "0"):
             continue
-        rows.append(
-            Shape(
-                where=f"{stack}.{inside}" if rest else where,
-                name=name,
-                letters=spell(taken.letters[path], tensor),
-                sizes=tuple(tensor.shape),
-                layers=layers[stack] if rest else 1,
-                meaning=meaning(where, name),
-            )
-        )
+        letters = spell(taken.letters[path], tensor)
+        if number:
+            rows.append(Shape(stack, layers[stack], inside, name, letters, tuple(tensor.shape), meaning(inside, name)))
+        else:
+            rows.append(Shape("", 1, module, name, letters, tuple(tensor.shape), meaning(module, name)))
     return rows
 
 
 def spell(letters: str, tensor: Tensor) -> tuple[str, ...]:
-    """A letter for each dimension. A mask has four or two, and says 1 where it broadcasts."""
-    spelled = letters.split() or ["B", "H", "S", "T"][-tensor.dim() :]
-    return tuple("1" if size == 1 else letter for letter, size in zip(spelled, tensor.shape, strict=True))
+    """A letter for each dimension. A mask comes without: it has the last of (B, H, S, T), or 1 where it broadcasts."""
+    if letters:
+        return tuple(letters.split())
+    named = ("B", "H", "S", "T")[-tensor.dim() :]
+    return tuple("1" if size == 1 and letter != "B" else letter for letter, size in zip(named, tensor.shape, strict=True))
 
 
-def meaning(where: str, name: str) -> str:
+def meaning(module: str, name: str) -> str:
     """What the tensor is, in a few words; `output` means one thing in attention and another in feed-forward."""
     name = name.split("#")[0]
-    owner = "attention" if where.endswith("attention") else where.rpartition(".")[2]
+    owner = "attention" if module.endswith("attention") else module
     return MEANINGS.get(f"{owner}.{name}", MEANINGS.get(name, ""))

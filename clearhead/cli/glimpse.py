@@ -1,0 +1,75 @@
+"""The smallest forward pass with its attention: a few words through one layer of an untrained model, as grids."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from clearhead.errors import InputError
+
+if TYPE_CHECKING:
+    from clearhead.model import ModelConfig
+
+
+@dataclass(frozen=True)
+class Glimpse:
+    """The weights of one head of one attention; `weights[i][j]` is how much query i looks at key j."""
+
+    title: str
+    queries: list[str]
+    keys: list[str]
+    weights: list[list[float]]
+
+
+def glimpses(config: "ModelConfig", text: str, head: int = 1, seed: int = 1) -> list[Glimpse]:
+    """Run the words of `text` through the first layer of each stack and keep what one head (from 1) looked at."""
+    import torch
+
+    from clearhead.model import build, trace
+
+    words = text.split()
+    if not words:
+        raise InputError("the text for the attention grid has no words")
+    if not 1 <= head <= config.heads:
+        raise InputError(f"head {head} does not exist: the model has heads 1 to {config.heads}")
+    known = sorted(set(words))
+    ids = torch.tensor([[known.index(word) for word in words]])
+    # one layer and only these words: the grid is the same work in a model of any size
+    small = replace(
+        config,
+        vocab_size=len(known),
+        encoder_layers=min(config.encoder_layers, 1),
+        decoder_layers=min(config.decoder_layers, 1),
+    )
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        model = build(small).eval()
+        with trace(model) as taken:
+            model(*([ids, ids] if config.kind == "encoder-decoder" else [ids]))
+    result = []
+    for path, weights in taken.named("weights").items():
+        stack, attention = path.split(".")[0], path.split(".")[-2]
+        title = f"{stack} {attention.replace('_', '-')}"
+        result.append(Glimpse(title, words, words, weights[0, head - 1].tolist()))
+    return result
+
+
+def grid(glimpse: Glimpse) -> Table:
+    """Percentages, darker for more; a dot where the weight is zero, as it is behind a mask."""
+    table = Table(box=None, padding=(0, 0), title=glimpse.title, title_style="bold", title_justify="left")
+    table.add_column("", style="cyan")
+    for word in glimpse.keys:
+        table.add_column(f" {word}", justify="right", header_style="cyan", min_width=4)
+    for word, row in zip(glimpse.queries, glimpse.weights, strict=True):
+        table.add_row(f"{word} ", *map(cell, row))
+    return table
+
+
+def cell(weight: float) -> Text:
+    if weight == 0:
+        return Text(" · ", style="dim")
+    depth = round(255 * (1 - 0.8 * weight))  # white to deep blue
+    ink = "black" if weight < 0.5 else "white"
+    return Text(f"{100 * weight:3.0f} ", style=Style(color=ink, bgcolor=f"rgb({depth},{depth},255)"))
