@@ -8,7 +8,7 @@ Text is mostly words seen before, so a dictionary remembers what each became, an
 import random
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from clearhead.errors import InputError
 from clearhead.tokenizer.base import Tokenizer, check_dropout, check_special
@@ -135,12 +135,11 @@ class BytePair(Tokenizer):
 
         return to_json(self)
 
-    def explain(self, text: str) -> Iterator[tuple[list[bytes], list[tuple[int, list[bytes]]]]]:
-        """For each word of a text its bytes, and every merge as it happens: the rank, and the pieces after it."""
-        for word in self._split(text):
-            symbols = self._as_symbols(word)
-            steps = [(rank, self._pieces(after)) for rank, after in merge_steps(symbols, self._merges)]
-            yield self._pieces(symbols), steps
+    def explain(self, word: str) -> tuple[list[bytes], list[tuple[int, int, list[bytes]]]]:
+        """The bytes of a word, and every merge as it happens: its rank, its place, and the pieces after it."""
+        symbols = self._as_symbols(word)
+        steps = merge_steps(symbols, self._merges)
+        return self._pieces(symbols), [(rank, place, self._pieces(after)) for rank, place, after in steps]
 
     def split(self, text: str) -> list[str]:
         """The words that a text is cut into before any merging."""

@@ -48,16 +48,25 @@ def load(
     return read(content, str(file))
 
 
-def save(tokenizer: Tokenizer, path: str | os.PathLike[str]) -> None:
-    """Write a tokenizer in the format that the name asks for: `x.tiktoken`, a folder for GPT-2's pair, else JSON."""
+def save(tokenizer: Tokenizer, path: str | os.PathLike[str], merges_as_text: bool = False) -> None:
+    """Write a tokenizer in the format that the name asks for.
+
+    `x.tiktoken`; a folder, or one of the names of GPT-2's two files, for both of these; otherwise `tokenizer.json`,
+    in which `merges_as_text` writes merges as `tokenizers` did before 0.20.
+    """
     target = Path(path)
+    if target.is_dir() or str(path).endswith(os.sep):
+        target = target / "vocab.json"
+    names = next((names for names in GPT2_NAMES if target.name in names), None)
     if target.suffix == ".tiktoken":
         write_whole(target, tiktoken_lines(_as_byte_pair(tokenizer, target)))
-    elif target.is_dir() or str(path).endswith(os.sep):
+    elif names is not None:
         vocabulary, merges = gpt2_files(_as_byte_pair(tokenizer, target))
-        target.mkdir(parents=True, exist_ok=True)
-        write_whole(target / "merges.txt", merges)
-        write_whole(target / "vocab.json", vocabulary)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target.with_name(names[1]), merges)
+        write_whole(target.with_name(names[0]), vocabulary)
+    elif merges_as_text:
+        write_whole(target, huggingface.to_json(_as_byte_pair(tokenizer, target), merges_as_text).encode())
     else:
         tokenizer.save(target)
 

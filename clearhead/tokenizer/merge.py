@@ -87,14 +87,15 @@ def merge_long(word: str, merges: Merges) -> str:
     return "".join(symbols)
 
 
-def merge_steps(word: str, merges: Merges) -> Iterator[tuple[int, str]]:
-    """Each merge as it happens: its rank, and the word after it."""
+def merge_steps(word: str, merges: Merges) -> Iterator[tuple[int, int, str]]:
+    """Each merge as it happens: its rank, where its symbol now stands, and the word after it."""
     while len(word) > 1:
         rank = min(merges.ranks.get(left + right, NEVER) for left, right in pairwise(word))
         if rank == NEVER:
             return
-        word = word.replace(merges.pairs[rank], merges.made[rank], 1)
-        yield rank, word
+        place = word.index(merges.pairs[rank])
+        word = word[:place] + merges.made[rank] + word[place + 2 :]
+        yield rank, place, word
 
 
 def merge_with_dropout(word: str, merges: Merges, dropout: float, generator: random.Random) -> str:
