@@ -7,6 +7,7 @@ SDPA attention. Every side runs at its best number of threads.
 
 import argparse
 import sys
+import timeit
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 import clearhead
 from bench.measure import Contestant, compete, machine, peak_memory, report, resident_bytes, torch_threads
-from clearhead.model import attention, fused_attention
+from clearhead.model import attention, fused_attention, tap
 from clearhead.training.loss import summed_loss
 
 VOCABULARY = 10_000
@@ -135,6 +136,19 @@ def attention_memory(kind: str, length: int) -> None:
     print(resident_bytes(peak=True) - before)
 
 
+def tap_share(calls: int = 200_000) -> float:
+    """What the names cost when nothing records: taps of a pass times the cost of one, as a share of the smallest pass."""
+    torch.set_num_threads(1)
+    model = clearhead.build(clearhead.configure("tiny", vocab_size=1000)).eval()
+    token = torch.zeros(1, 1, dtype=torch.long)
+    with torch.no_grad():
+        with clearhead.trace(model) as taken:
+            model(token, token)
+        each = timeit.timeit(lambda: tap("scores", token, "B H S T"), number=calls) / calls
+        whole = min(timeit.repeat(lambda: model(token, token), number=20, repeat=5)) / 20
+    return len(taken) * each / whole
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=11)
@@ -153,6 +167,7 @@ def main() -> None:
     )
     print(f"\nattention, 8 heads x {options.length} x 64, causal, forward + backward: peak memory above baseline")
     print(f"  plain {plain / 1e6:,.0f} MB   fused {fused / 1e6:,.0f} MB   fused is {fused / plain:.3f} of plain")
+    print(f"\ntaps, when nothing records: {tap_share():.2%} of a one-token pass of `tiny`")
 
 
 if __name__ == "__main__":
