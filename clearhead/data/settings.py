@@ -25,6 +25,7 @@ class DataSettings:
     symbols: int = 20  # lists are made of the numbers below this
     shortest: int = 1
     longest: int = 12  # numbers in a list
+    locales: tuple[str, ...] | None = None  # of dates, for example ["de", "en_GB"]; None: some fifty
 
     # parallel text, line by line or in the first two columns of one file; plain or gzip
     source: str | None = None
@@ -83,7 +84,7 @@ _SPLITS = ("", "validation_", "test_")
 # What can be set for each kind of data; the first names it in messages.
 KEYS: dict[str, tuple[str, ...]] = {
     "lists": ("task", "examples", "held_out", "symbols", "shortest", "longest"),
-    "dates": ("task", "examples", "held_out"),
+    "dates": ("task", "examples", "held_out", "locales"),
     "source": (*(split + side for split in _SPLITS for side in ("source", "target")), "max_length", "validation_share"),
     "tsv": (*(split + "tsv" for split in _SPLITS), "max_length", "validation_share"),
     "text": (*(split + "text" for split in _SPLITS), "task", "documents", "context", "validation_share"),

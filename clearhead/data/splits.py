@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from clearhead.data.batch import Dataset, Skipped
+from clearhead.data.dates import date_characters, divide_dates, divide_forms, write_dates
 from clearhead.data.files import expand
+from clearhead.data.forms import LOCALES
 from clearhead.data.pairs import Pairs
 from clearhead.data.parallel import Parallel, hold_out, read_columns, read_files
 from clearhead.data.sequences import Counting, make_examples, make_lists
@@ -42,7 +44,28 @@ def build(
     kind = settings.kind()
     if kind == "lists":
         return build_lists(settings, tokenizer, asked)
+    if kind == "dates":
+        return build_dates(settings, tokenizer, asked)
     return build_parallel(settings, tokenizer, asked)
+
+
+def build_dates(settings: DataSettings, tokenizer: Tokenizer | None, asked: TokenizerSettings) -> Splits:
+    """Dates; the extra test has combinations of locale and form that training has not."""
+    locales = settings.locales or LOCALES
+    if tokenizer is None:
+        if asked.kind not in (None, "characters") or asked.path:
+            raise InputError("tokenizer.kind must be 'characters' for task = 'dates', and is learned from it")
+        tokenizer = date_characters(locales)
+    train, validation, test = divide_dates()
+    forms = divide_forms(locales)
+    few = settings.held_out
+    unseen = {"unseen forms": write_dates(few, test, forms.unseen, tokenizer, 3)} if forms.unseen else {}
+    return Splits(
+        write_dates(settings.examples, train, forms.seen, tokenizer, 0),
+        write_dates(few, validation, forms.seen, tokenizer, 1),
+        write_dates(few, test, forms.seen, tokenizer, 2),
+        dict(unseen),
+    )
 
 
 def build_parallel(settings: DataSettings, tokenizer: Tokenizer | None, asked: TokenizerSettings) -> Splits:
