@@ -137,7 +137,7 @@ def attention_memory(kind: str, length: int) -> None:
 
 
 def tap_share(calls: int = 200_000) -> float:
-    """What the names cost when nothing records: taps of a pass times the cost of one, as a share of the smallest pass."""
+    """What the names cost when nothing records: taps times the cost of one, as a share of the smallest pass."""
     torch.set_num_threads(1)
     model = clearhead.build(clearhead.configure("tiny", vocab_size=1000)).eval()
     token = torch.zeros(1, 1, dtype=torch.long)
