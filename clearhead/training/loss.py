@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clearhead.data.batch import IGNORE
 from clearhead.model import EncoderOnly, Transformer
 from clearhead.model.norm import at_least_float32
 
-IGNORE = -100  # the label of positions where nothing is predicted
 PIECE = 1 << 22  # logits held at once by the fused twin: 16 megabytes, about what a processor's cache holds
 
 

@@ -5,8 +5,9 @@ import torch
 import torch.nn.functional as F
 
 import clearhead
+from clearhead.data.batch import IGNORE
 from clearhead.training import loss as loss_module
-from clearhead.training.loss import IGNORE, cross_entropy, fused_cross_entropy, summed_loss
+from clearhead.training.loss import cross_entropy, fused_cross_entropy, summed_loss
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
