@@ -58,16 +58,17 @@ def train(
       zcat train.en.gz train.de.gz | clearhead tokenizer train - --vocab-size 10000 -o tokenizer.json
       clearhead tokenizer train src/*.py --vocab-size 4000 --pattern o200k --special "<|end|>" -o code.json
     """
-    from clearhead.tokenizer import SPECIAL, train_files
+    from clearhead import tokenizer
 
     target = output / "tokenizer.json" if output.is_dir() else output
     if not target.parent.is_dir():  # found out now, and not when the work is done
         raise InputError(f"cannot write {output}: there is no folder {target.parent}")
-    names = SPECIAL if special is None else [name for name in special if name]
+    names = tokenizer.SPECIAL if special is None else [name for name in special if name]
+    texts = tokenizer.read_texts(files)
     with _progress(files) as progress:
-        tokenizer = train_files(files, vocab_size, special=names, pattern=pattern, workers=workers, progress=progress)
-    tokenizer.save(target)
-    _say(f"{target}: {tokenizer.size:,} tokens, {len(tokenizer.merges):,} merges")
+        trained = tokenizer.train(texts, vocab_size, special=names, pattern=pattern, workers=workers, progress=progress)
+    trained.save(target)
+    _say(f"{target}: {trained.size:,} tokens, {len(trained.merges):,} merges")
 
 
 @app.command()

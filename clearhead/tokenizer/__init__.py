@@ -7,8 +7,9 @@ Read in this order: `split` (text into words), `learn` (words into merges), `mer
 from clearhead.tokenizer.base import SPECIAL, StreamDecoder, Tokenizer
 from clearhead.tokenizer.bytepair import BytePair
 from clearhead.tokenizer.companions import Characters, Integers
+from clearhead.tokenizer.corpus import read_texts
 from clearhead.tokenizer.formats import load
-from clearhead.tokenizer.learn import train, train_files
+from clearhead.tokenizer.learn import train
 
 __all__ = [
     "SPECIAL",
@@ -18,6 +19,6 @@ __all__ = [
     "StreamDecoder",
     "Tokenizer",
     "load",
+    "read_texts",
     "train",
-    "train_files",
 ]

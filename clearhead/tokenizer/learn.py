@@ -6,16 +6,16 @@ from each pair to its words, counts are kept up to date by the difference, and a
 entries corrected when they surface. Of pairs that occur equally often, the one with the lowest ids wins.
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from operator import add
 
 from clearhead.errors import InputError
 from clearhead.tokenizer.base import SPECIAL, check_special
 from clearhead.tokenizer.bytepair import ALPHABET, BytePair, Merge
-from clearhead.tokenizer.corpus import count_words, read_texts
+from clearhead.tokenizer.corpus import count_words
 
 Progress = Callable[[str, int, int | None], None]  # what is being done, how much of it, of how much if known
 
@@ -52,19 +52,13 @@ def train(
     counts = count_words(texts, pattern, workers, reading)
     merges = learn_merges(counts, vocab_size - smallest, special, progress)
     vocabulary = {bytes([byte]): number for number, byte in enumerate(ALPHABET, len(special))}
-    for left, right in merges:
-        vocabulary.setdefault(left + right, len(special) + len(vocabulary))
-    if len(vocabulary) + len(special) < vocab_size:
+    vocabulary |= {left + right: number for number, (left, right) in enumerate(merges, smallest)}
+    if len(merges) < vocab_size - smallest:
         raise InputError(
             f"a vocabulary of {vocab_size} is too large for this text: after {len(merges)} merges no pair is left, "
-            f"so {len(vocabulary) + len(special)} is the most it can give"
+            f"so {smallest + len(merges)} is the most it can give"
         )
     return BytePair(vocabulary, merges, {name: number for number, name in enumerate(special)}, pattern)
-
-
-def train_files(paths: Iterable[str | os.PathLike[str]], vocab_size: int, **options: object) -> BytePair:
-    """`train` on the texts of files; "-" is standard input."""
-    return train(read_texts(paths), vocab_size, **options)  # type: ignore[arg-type]
 
 
 def learn_merges(
@@ -79,7 +73,6 @@ def learn_merges(
     heapify(heap)
 
     spelled = [bytes([byte]) for byte in ALPHABET]  # symbol -> bytes
-    symbol_of = {token: chr(number) for number, token in enumerate(spelled)}
     forbidden = {name.encode() for name in special}  # a learned token must not look like a special one
     merges: list[Merge] = []
     while len(spelled) < 256 + new_tokens and heap:
@@ -92,14 +85,13 @@ def learn_merges(
         left, right = spelled[ord(pair[0])], spelled[ord(pair[1])]
         if count < 1 or left + right in forbidden:
             continue
+        # No other pair can ever spell this token again: wherever its bytes stand unbroken, the same merges led to
+        # this very pair, and all of these are joined now.
         merges.append((left, right))
-        if left + right not in symbol_of:  # else another pair makes this token already
-            symbol_of[left + right] = chr(len(spelled))
-            spelled.append(left + right)
-        new_pairs = _apply(pair, symbol_of[left + right], words, times, pair_times, holders)
-        for new_pair in new_pairs:
+        for new_pair in _apply(pair, chr(len(spelled)), words, times, pair_times, holders):
             if pair_times[new_pair] > 0:
                 heappush(heap, (-pair_times[new_pair], new_pair))
+        spelled.append(left + right)
         if progress is not None:
             progress("merging", len(spelled) - 256, new_tokens)
     return merges
@@ -125,19 +117,20 @@ def _apply(
     holders: dict[str, list[int]],
 ) -> set[str]:
     """Make one symbol of the pair in every word that holds it; returns the pairs that this brings about."""
-    left_of: defaultdict[str, list[int]] = defaultdict(list)  # neighbour -> the words where it stands there
+    left_of: defaultdict[str, list[int]] = defaultdict(list)  # neighbour -> the words where it stands on that side
     right_of: defaultdict[str, list[int]] = defaultdict(list)
     new_pairs = set()
     for number in holders.pop(pair):
         word = words[number]
         merged = words[number] = word.replace(pair, new)
-        if len(word) - len(merged) == 1:
+        joined = len(word) - len(merged)
+        if joined == 1:
             place = merged.index(new)
             if place:
                 left_of[merged[place - 1]].append(number)
             if place + 1 < len(merged):
                 right_of[merged[place + 1]].append(number)
-        elif merged is not word:  # several times in one word, where neighbours may be such pairs themselves
+        elif joined:  # several times in one word, where neighbours may be such pairs themselves: count it anew
             for old in map(add, word, word[1:]):
                 pair_times[old] -= times[number]
             for made in map(add, merged, merged[1:]):
@@ -145,18 +138,13 @@ def _apply(
                 if new in made:
                     holders[made].append(number)
                     new_pairs.add(made)
-    time_of = times.__getitem__
-    for neighbour, numbers in left_of.items():
-        gain = sum(map(time_of, numbers))
-        pair_times[neighbour + pair[0]] -= gain
-        pair_times[neighbour + new] += gain
-        holders[neighbour + new] += numbers
-        new_pairs.add(neighbour + new)
-    for neighbour, numbers in right_of.items():
-        gain = sum(map(time_of, numbers))
-        pair_times[pair[1] + neighbour] -= gain
-        pair_times[new + neighbour] += gain
-        holders[new + neighbour] += numbers
-        new_pairs.add(new + neighbour)
+    on_the_left = ((other + pair[0], other + new, numbers) for other, numbers in left_of.items())
+    on_the_right = ((pair[1] + other, new + other, numbers) for other, numbers in right_of.items())
+    for old, made, numbers in chain(on_the_left, on_the_right):
+        moved = sum(map(times.__getitem__, numbers))
+        pair_times[old] -= moved
+        pair_times[made] += moved
+        holders[made] += numbers
+        new_pairs.add(made)
     del pair_times[pair]
     return new_pairs
