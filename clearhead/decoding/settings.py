@@ -8,7 +8,7 @@ from clearhead.errors import InputError
 
 @dataclass(frozen=True)
 class DecodingSettings:
-    """Translation as in section 6.1 of the paper: beam 4, length penalty 0.6, at most 50 tokens more than the source."""
+    """By default as in section 6.1 of the paper: beam 4, length penalty 0.6, at most 50 tokens more than its source."""
 
     beam_size: int = 4  # 1: greedy
     length_penalty: float = 0.6

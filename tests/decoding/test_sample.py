@@ -1,0 +1,95 @@
+"""Sampling: the distribution it claims, and the same text from a seed whatever else is in the batch."""
+
+import itertools
+
+import pytest
+import torch
+
+from clearhead.decoding.constraints import Constraints
+from clearhead.decoding.greedy import greedy
+from clearhead.decoding.sample import Chooser, Sampling, sample
+from clearhead.decoding.steps import ModelSteps, left_pad
+from clearhead.errors import InputError
+from tests.decoding.conftest import opinionated
+
+END = 2
+PROMPTS = [[5], [7, 8, 9], [5, 6], [4, 4, 4, 4, 4], [11, 3]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("how", [Sampling(1.3, seed=5), Sampling(0.9, top_k=6, top_p=0.9, min_p=0.01, seed=1)])
+def test_a_seed_gives_the_same_text_in_any_batch(how: Sampling, dtype: torch.dtype) -> None:
+    model = opinionated(1, "llama", kv_heads=1).to(dtype)
+    limits = [12, 9, 12, 5, 12]
+    together = sample(ModelSteps(model), PROMPTS, limits, END, how, samples=3)
+    order = [3, 1, 4, 0, 2]
+    shuffled = sample(ModelSteps(model), [PROMPTS[i] for i in order], [limits[i] for i in order], END, how, samples=3)
+    for index, prompt in enumerate(PROMPTS):
+        alone = sample(ModelSteps(model), [prompt], [limits[index]], END, how, samples=3)[0]
+        fewer = sample(ModelSteps(model), [prompt], [limits[index]], END, how)[0]
+        other = shuffled[order.index(index)]
+        for number in range(3):
+            assert together[index][number].tokens == alone[number].tokens == other[number].tokens
+            assert together[index][number].log_probs == pytest.approx(alone[number].log_probs, abs=1e-4)
+        assert fewer[0].tokens == alone[0].tokens
+    assert len({tuple(h.tokens) for h in together[0]}) == 3, "three samples of one prompt are three texts"
+    assert together != sample(ModelSteps(model), PROMPTS, limits, END, Sampling(1.3, seed=6), samples=3)
+    assert len({len(h.log_probs) for pool in together for h in pool}) > 2, "rows were meant to leave early"
+
+
+def test_draws_follow_the_distribution() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(1, 8, dtype=torch.float64).mul(2)
+    chooser = Chooser(Sampling(1.5, seed=3), samples=40_000)
+    drawn = chooser(logits.expand(40_000, -1), range(40_000))
+    found = torch.bincount(drawn, minlength=8) / 40_000
+    wanted = (logits[0] / 1.5).softmax(-1)
+    # 40,000 draws: a share p is off by √(p(1 − p)/40,000) on average, at most 0.0025
+    assert (found - wanted).abs().max() < 0.01
+
+
+def test_temperature_zero_and_top_k_one_are_greedy() -> None:
+    model = opinionated(2, "gpt2", positions={"max_length": 32})
+    limits = [10] * 5
+    wanted = [h.tokens for h in greedy(ModelSteps(model), PROMPTS, limits, END)]
+    for how in (Sampling(0.0), Sampling(2.0, top_k=1), Sampling(1.0, top_p=1e-9), Sampling(3.0, min_p=1.0)):
+        assert [pool[0].tokens for pool in sample(ModelSteps(model), PROMPTS, limits, END, how)] == wanted
+
+
+def test_constraints_hold_in_samples() -> None:
+    model = opinionated(3, "llama", kv_heads=1)
+    never = Constraints(min_length=4, no_repeat_ngram=2, forbidden=(0, 1, 5))
+    written = sample(ModelSteps(model), PROMPTS, [15] * 5, END, Sampling(1.5), never, samples=8)
+    for prompt, pool in zip(PROMPTS, written, strict=True):
+        for h in pool:
+            assert len(h.tokens) >= 4
+            assert not {0, 1, 5} & set(h.tokens)
+            whole = [*prompt, *h.tokens]
+            pairs = list(itertools.pairwise(whole))
+            fresh = pairs[max(0, len(prompt) - 1) :]
+            assert len(set(fresh)) == len(fresh)
+            assert not set(fresh) & set(pairs[: len(prompt) - 1])
+
+
+def test_a_row_with_nothing_left_to_write_may_repeat_itself() -> None:
+    scores = torch.zeros(2, 3)
+    free = Constraints(no_repeat_ngram=1).forbid(scores, [[0, 1, 2], [0, 1]], 3, None)
+    assert torch.equal(free[0], scores[0])
+    assert free[1].tolist() == [-torch.inf, -torch.inf, 0.0]
+
+
+def test_left_padding() -> None:
+    tokens, padding = left_pad([[5, 6, 7], [8]])
+    assert tokens.tolist() == [[5, 6, 7], [0, 0, 8]]
+    assert padding.tolist() == [[True] * 3, [False, False, True]]
+    with pytest.raises(InputError, match="at least one token"):
+        left_pad([[5], []])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [({"temperature": -1}, "temperature"), ({"top_k": -1}, "top_k"), ({"top_p": 0}, "top_p"), ({"min_p": 2}, "min_p")],
+)
+def test_impossible_sampling_is_refused(wrong: dict, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        Sampling(**wrong)
