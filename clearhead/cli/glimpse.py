@@ -27,6 +27,7 @@ def glimpses(config: "ModelConfig", text: str, head: int = 1, seed: int = 1) -> 
     """Run the words of `text` through the first layer of each stack and keep what one head (from 1) looked at."""
     import torch
 
+    from clearhead.cost.sheet import shallow
     from clearhead.model import build, trace
 
     words = text.split()
@@ -36,13 +37,8 @@ def glimpses(config: "ModelConfig", text: str, head: int = 1, seed: int = 1) -> 
         raise InputError(f"head {head} does not exist: the model has heads 1 to {config.heads}")
     known = sorted(set(words))
     ids = torch.tensor([[known.index(word) for word in words]])
-    # one layer and only these words: the grid is the same work in a model of any size
-    small = replace(
-        config,
-        vocab_size=len(known),
-        encoder_layers=min(config.encoder_layers, 1),
-        decoder_layers=min(config.decoder_layers, 1),
-    )
+    # one layer and only these words: little work and memory for a model of any size
+    small = replace(shallow(config), vocab_size=len(known))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         model = build(small).eval()

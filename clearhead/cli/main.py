@@ -6,7 +6,7 @@ import sys
 import typer
 
 from clearhead import __version__
-from clearhead.cli import shapes, tokenizer, train
+from clearhead.cli import profile, shapes, tokenizer, train
 from clearhead.errors import InputError
 
 app = typer.Typer(
@@ -36,6 +36,7 @@ def options(
 
 # Every command, in the order of the help. `app.command("name")(module.function)`, or `app.add_typer(module.app)`.
 app.command()(shapes.shapes)
+app.command()(profile.profile)
 app.command("train")(train.train)
 app.add_typer(tokenizer.app)
 

@@ -9,6 +9,7 @@ from rich.columns import Columns
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from clearhead.cli import tables
 from clearhead.cli.chosen import chosen_model
@@ -74,8 +75,10 @@ def shapes(
         return
     console = tables.screen()
     console.print(f"[bold]{model}[/]: {describe(config)}\n")
-    console.print(shape_table(rows, f"[bold]Shapes[/]   {legend(config, size)}"))
-    console.print(cost_table(costs, f"\n[bold]Costs[/]   {conditions(config, size)}"))
+    console.print(f"[bold]Shapes[/]   {legend(config, size)}")
+    console.print(shape_table(rows))
+    console.print(f"\n[bold]Costs[/]   {conditions(config, size)}")
+    console.print(cost_table(costs))
     for line in answers(config, size, costs):
         console.print(line)
     if seen:
@@ -136,23 +139,23 @@ def conditions(config: "ModelConfig", size: "Size") -> str:
     return f"one pass of {tokens}, float32, {config.kernels} kernels"
 
 
-def shape_table(rows: "list[Shape]", title: str) -> Table:
+def shape_table(rows: "list[Shape]") -> Table:
     """One line a tensor, under the sub-layer that makes it; k and v, which are made alike, share a line."""
-    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("", "tensor", "shape", "here", ""):
-        table.add_column(heading, header_style="bold", no_wrap=True, overflow="ellipsis")
+    table = tables.plain_table("", "tensor", "shape", "here", numbers=False)
+    table.add_column()  # the one that gives way on a narrow screen
     before = None
     for row in rows:
         if row.name == "v":
             continue
+        meaning = "found by, and handed over" if row.name == "k" else row.meaning
         if row.stack and (before is None or row.stack != before.stack):
             table.add_row(f"[bold]{row.stack}[/] ×{row.layers}")
         table.add_row(
             "" if before is not None and sublayer(row) == sublayer(before) else sublayer(row),
             "k, v" if row.name == "k" else row.name.split("#")[0],
-            f"({', '.join(row.letters)})",
-            " × ".join(f"{size:,}" for size in row.sizes),
-            f"[dim]{'what each is found by, and hands over' if row.name == 'k' else row.meaning}[/]",
+            f"({','.join(row.letters)})",
+            "×".join(map(str, row.sizes)),
+            Text(meaning, "dim", no_wrap=True, overflow="ellipsis"),
         )
         before = row
     return table
@@ -167,13 +170,13 @@ def sublayer(row: "Shape") -> str:
     return {"": "head", "output": "head"}.get(row.module, row.module.split(".")[0])
 
 
-def cost_table(costs: "dict[Part, Cost]", title: str) -> Table:
+def cost_table(costs: "dict[Part, Cost]") -> Table:
     """Where the parameters, the FLOPs, the activations and the cache are."""
-    table = tables.plain_table(title, "", "parameters", "", "FLOPs", "", "activations", "", "KV cache")
+    table = tables.plain_table("", "parameters", "", "FLOPs", "", "activations", "", "KV cache")
     whole = tables.add(costs.values())
-    for group, piece, cost in tables.rows(costs):
+    for group, piece, cost in [*tables.rows(costs), ("total", "", whole)]:
         table.add_row(
-            tables.label(group, piece),
+            f"  {piece}" if piece else group,
             f"{cost.parameters:,}" if cost.parameters else "–",
             percent(cost.parameters, whole.parameters),
             amount(cost.forward_flops),
@@ -181,20 +184,8 @@ def cost_table(costs: "dict[Part, Cost]", title: str) -> Table:
             amount(cost.activation_bytes, "B"),
             percent(cost.activation_bytes, whole.activation_bytes),
             amount(cost.cache_bytes, "B"),
-            style="dim" if piece else "",
+            style="dim" if piece else "bold" if group == "total" else "",
         )
-    table.add_section()
-    table.add_row(
-        "total",
-        f"{whole.parameters:,}",
-        "",
-        amount(whole.forward_flops),
-        "",
-        amount(whole.activation_bytes, "B"),
-        "",
-        amount(whole.cache_bytes, "B"),
-        style="bold",
-    )
     return table
 
 
@@ -207,7 +198,7 @@ def answers(config: "ModelConfig", size: "Size", costs: "dict[Part, Cost]") -> l
     largest = max(groups, key=lambda group: groups[group].parameters)
     weights = 4 * whole.parameters
     lines = [
-        "",
+        "[dim]mixing is softmax(q kᵀ/√d) v; FLOPs are those of the matrix products, forward[/]\n",
         f"Do most of the parameters live in the feed-forward? It has {percent(inner, whole.parameters)} of all "
         f"({'the largest group' if largest == 'feed-forward' else f'{largest} has more'}) "
         f"and {percent(inner, layers)} of those in the layers.",

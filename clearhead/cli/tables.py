@@ -17,12 +17,6 @@ class Summable(Protocol):
 
 Sum = TypeVar("Sum", bound=Summable)
 
-NOTES = {
-    "mixing": "softmax(q kᵀ/√d) v",
-    "activation": "between the matrices",
-    "residuals": "x + dropout(…)",
-}
-
 
 def screen() -> Console:
     """Where the tables go. In a pipe there is no width to fit, so they get the room they need."""
@@ -54,17 +48,11 @@ def add(values: Iterable[Sum]) -> Sum:
     return first
 
 
-def label(group: str, piece: str) -> str:
-    name = f"  {piece}" if piece else group
-    note = NOTES.get(piece or group)
-    return f"{name} [dim]{note}[/]" if note else name
-
-
-def plain_table(title: str, *columns: str) -> Table:
-    """A table of numbers under a title: no lines but one under the header, the first column for names."""
-    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", header_style="bold", no_wrap=True)
+def plain_table(*columns: str, numbers: bool = True) -> Table:
+    """A table without lines, made to fit 80 columns; the first column has names, the others perhaps numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if numbers and place else "left", no_wrap=True)
     return table
 
 
@@ -88,4 +76,5 @@ def three_digits(number: float) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f}%" if part else ""
+    """The share of a whole; nothing, and the whole itself, need no number."""
+    return f"{100 * part / whole:.1f}%" if 0 < part != whole else ""

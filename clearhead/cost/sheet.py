@@ -4,7 +4,7 @@ It is read off a traced pass of the model itself, so it cannot say what the code
 that the masks are there to be seen, and tensors without memory, so that it costs the same for every preset.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,23 +13,23 @@ from clearhead.cost.account import Size, without_memory
 from clearhead.model import ModelConfig, build, trace
 
 MEANINGS = {
-    "embedding.tokens": "a row of the embedding matrix for each id",
+    "embedding.tokens": "a row for each id",
     "embedding.positions": "added to the scaled rows",
-    "embedding.embedding": "what enters the first layer",
-    "q": "what each token looks for, in each head",
-    "k": "what each token is found by",
-    "v": "what each token hands over when found",
-    "scores": "q kᵀ / √d: how well they match",
+    "embedding.embedding": "enters the first layer",
+    "q": "what each looks for",
+    "k": "what each is found by",
+    "v": "what each hands over",
+    "scores": "q kᵀ / √d",
     "mask": "True = may attend",
-    "weights": "softmax over T: each row sums to one",
+    "weights": "softmax: rows sum to one",
     "context": "weights × v",
-    "attention.output": "heads side by side again, times W_O",
+    "attention.output": "heads merged, times W_O",
     "residual": "x + sub-layer(x)",
-    "norm": "each token's vector at a standard size",
-    "hidden": "the wide inner layer, after its activation",
-    "feed_forward.output": "back to the model's width",
-    "pooled": "the first token speaks for all",
-    "logits": "a score for every next token",
+    "norm": "brought to standard size",
+    "hidden": "the wide inner layer",
+    "feed_forward.output": "back to the model width",
+    "pooled": "the first speaks for all",
+    "logits": "a score for every token",
 }
 
 
@@ -47,35 +47,39 @@ class Shape:
 
 
 def sheet(config: ModelConfig, size: Size | None = None) -> list[Shape]:
-    """The shapes of one pass, in the order in which the tensors are made; alike layers once."""
+    """The shapes of one pass, in the order in which the tensors are made; the layers of a stack once."""
     size = size or Size()
+    layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     with without_memory(), torch.no_grad():
-        model = build(config).eval()
+        model = build(shallow(config)).eval()
         inputs = size.inputs(config)
         with trace(model) as taken:
             model(*inputs, *(torch.ones(ids.shape, dtype=torch.bool) for ids in inputs))
-    layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     rows = []
     for path, tensor in taken.tensors.items():
         module, _, name = path.rpartition(".")
-        stack, _, inside = module.partition(".layers.")
-        number, _, inside = inside.partition(".")
-        if number not in ("", "0"):
-            continue
+        stack, _, inside = module.partition(".layers.0.")
         letters = spell(taken.letters[path], tensor)
-        if number:
+        if inside:
             rows.append(Shape(stack, layers[stack], inside, name, letters, tuple(tensor.shape), meaning(inside, name)))
         else:
             rows.append(Shape("", 1, module, name, letters, tuple(tensor.shape), meaning(module, name)))
     return rows
 
 
+def shallow(config: ModelConfig) -> ModelConfig:
+    """One layer of each stack, to look at: the others are like it."""
+    return replace(
+        config, encoder_layers=min(config.encoder_layers, 1), decoder_layers=min(config.decoder_layers, 1)
+    )
+
+
 def spell(letters: str, tensor: Tensor) -> tuple[str, ...]:
     """A letter for each dimension. A mask comes without: it has the last of (B, H, S, T), or 1 where it broadcasts."""
     if letters:
         return tuple(letters.split())
-    named = ("B", "H", "S", "T")[-tensor.dim() :]
-    return tuple("1" if size == 1 and letter != "B" else letter for letter, size in zip(named, tensor.shape, strict=True))
+    named = zip(("B", "H", "S", "T")[-tensor.dim() :], tensor.shape, strict=True)
+    return tuple("1" if size == 1 and letter != "B" else letter for letter, size in named)
 
 
 def meaning(module: str, name: str) -> str:
