@@ -31,7 +31,7 @@ class Forms(NamedTuple):
 
 def divide_forms(locales: Sequence[str]) -> Forms:
     """Up to a tenth of the combinations of locale and form is kept from training: such as are unseen and fair, and not
-    one of the two most usual of a locale (full and long), which a trained model should have met.
+    one of the most usual of a locale (full, long, short), which a trained model should have met.
 
     Unseen: nothing that the form writes could have been written by a form of training, in any locale. Fair: all its
     words, the months and the weekdays, occur in other forms of its own locale.
@@ -49,7 +49,7 @@ def divide_forms(locales: Sequence[str]) -> Forms:
     for number in generator(1).permutation(len(forms)).tolist():
         is_unseen = all(reading_uses[reading] == 1 for reading in readings[number])
         is_fair = all(word_uses[table] > 1 for table in words[number])
-        is_usual = forms[number].name in ("full", "long")
+        is_usual = forms[number].name in ("full", "long", "short")
         if is_unseen and is_fair and not is_usual and len(unseen) < UNSEEN_SHARE * len(forms):
             unseen.add(number)
             word_uses.subtract(words[number])

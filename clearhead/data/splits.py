@@ -7,13 +7,16 @@ from clearhead.data.batch import Dataset, Skipped
 from clearhead.data.dates import date_characters, divide_dates, divide_forms, write_dates
 from clearhead.data.files import expand
 from clearhead.data.forms import LOCALES
+from clearhead.data.masked import MASK, MaskedTokens
 from clearhead.data.pairs import Pairs
 from clearhead.data.parallel import Parallel, hold_out, read_columns, read_files
 from clearhead.data.sequences import Counting, make_examples, make_lists
 from clearhead.data.settings import DataSettings, TokenizerSettings
+from clearhead.data.text import Text, read_parts
 from clearhead.data.vocabulary import get_tokenizer
+from clearhead.data.windows import NextTokens
 from clearhead.errors import InputError
-from clearhead.tokenizer import Integers, Tokenizer
+from clearhead.tokenizer import SPECIAL, Integers, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ def build(
         return build_lists(settings, tokenizer, asked)
     if kind == "dates":
         return build_dates(settings, tokenizer, asked)
+    if kind == "text":
+        return build_text(settings, tokenizer, asked)
     return build_parallel(settings, tokenizer, asked)
 
 
@@ -83,6 +88,20 @@ def build_parallel(settings: DataSettings, tokenizer: Tokenizer | None, asked: T
         return Pairs(part.texts, tokenizer, settings.max_length, part.lines, part.files, part.skipped)
 
     return Splits(pairs(train), pairs(validation), pairs(test) if test else None)
+
+
+def build_text(settings: DataSettings, tokenizer: Tokenizer | None, asked: TokenizerSettings) -> Splits:
+    """Plain text, for a language model or, as the task `masked`, for an encoder."""
+    train, validation, test = read_parts(settings)
+    masked = settings.task == "masked"
+    if tokenizer is None:
+        special = (*SPECIAL, MASK) if masked else SPECIAL
+        tokenizer = get_tokenizer(asked, train.documents, "bpe", special)
+
+    def windows(text: Text, shifted: bool) -> Dataset:
+        return (MaskedTokens if masked else NextTokens)(text, tokenizer, settings.context, shifted)
+
+    return Splits(windows(train, True), windows(validation, False), windows(test, False) if test else None)
 
 
 def read_parallel(settings: DataSettings, split: str) -> Parallel | None:

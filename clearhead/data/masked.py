@@ -1,0 +1,97 @@
+"""Masked tokens: an encoder learns a language by guessing the words that were taken away (Devlin et al., 2019, 3.1).
+
+15% of the tokens are to be guessed. Of these, 80% are replaced by `<mask>`, 10% by a random token and 10% not at all,
+so that the model must have an opinion on every token and not only where it sees a mask.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from clearhead.data.batch import IGNORE, Batch, Example, Kind, Skipped, generator
+from clearhead.data.text import Text
+from clearhead.data.windows import Stream, encode_documents
+from clearhead.errors import InputError
+from clearhead.tokenizer.base import Tokenizer
+
+MASK = "<mask>"
+GUESSED, MASKED, SWAPPED = 0.15, 0.8, 0.1  # the share to be guessed; and what becomes of those
+CORRUPTION = 2  # what a random generator is for
+
+
+def chances(
+    count: int, indices: NDArray[np.int64], context: int, random: np.random.Generator
+) -> NDArray[np.float64]:  # (count, B, S)
+    """`count` random numbers from 0 up to 1 for every position of these windows, the same whatever windows are asked
+    for beside them.
+
+    They are a hash of the position and a random key, by the mixing step of SplitMix64 (Steele, Lea and Flood, 2014): a
+    generator for each window would take longer than all the rest of a batch.
+    """
+    number = (indices[:, None] * context + np.arange(context)).astype(np.uint64)  # of the position in the stream
+    keys = random.integers(0, 1 << 64, size=(count, 1, 1), dtype=np.uint64)
+    x = keys + number * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((x ^ (x >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+
+
+class MaskedTokens:
+    """Windows onto a text with some of the tokens to be guessed; which ones is a function of (seed, epoch, window):
+    in each epoch others, in validation always the same."""
+
+    kind: Kind = "encoder"
+    head: dict[str, Any] = {"kind": "masked"}  # noqa: RUF012 (nobody writes to it)
+
+    def __init__(self, text: Text, tokenizer: Tokenizer, context: int, shifted: bool) -> None:
+        if MASK not in tokenizer.special:
+            raise InputError(f"task = 'masked' needs a tokenizer with the special token {MASK!r}")
+        self.tokenizer = tokenizer
+        self.skipped: list[Skipped] = text.skipped
+        self.stream = Stream(encode_documents(text, tokenizer), text, context, shifted)
+        self.reserved = np.array(list(tokenizer.special.values()))
+        self.ordinary = np.setdiff1d(np.arange(tokenizer.size), self.reserved)
+
+    def __len__(self) -> int:
+        return self.stream.windows
+
+    def plan(self, seed: int, epoch: int, max_tokens: int) -> list[list[int]]:
+        """Here `max_tokens` counts all tokens of the windows, not only those to be guessed."""
+        return self.stream.plan(seed, epoch, max_tokens)
+
+    def collate(self, indices: Sequence[int], seed: int = 0, epoch: int = 0) -> Batch:
+        places, real, documents = self.stream.places(indices, seed, epoch)
+        tokens = self.stream.ids[places].astype(np.int64)
+        order, fate, other = chances(3, np.asarray(indices), self.stream.context, generator(seed, epoch, CORRUPTION))
+        candidates = real & ~np.isin(tokens, self.reserved)
+        order[~candidates] = 1  # behind all others
+        wanted = np.maximum(1, np.rint(GUESSED * candidates.sum(1))).astype(int)  # of each row
+        guessed = candidates & (order.argsort(1).argsort(1) < wanted[:, None])
+        labels = np.where(guessed, tokens, IGNORE)
+        swapped = guessed & (fate >= MASKED) & (fate < MASKED + SWAPPED)
+        tokens[guessed & (fate < MASKED)] = self.tokenizer.special[MASK]
+        tokens[swapped] = self.ordinary[(other[swapped] * len(self.ordinary)).astype(int)]
+        inputs: dict[str, Tensor] = {"tokens": torch.from_numpy(tokens)}
+        if not real.all():
+            inputs["padding"] = torch.from_numpy(real)
+        if documents is not None:
+            inputs["documents"] = documents
+        return Batch(inputs, torch.from_numpy(labels), int(guessed.sum()))
+
+    def examples(self, limit: int | None = None) -> list[Example]:
+        """A window with its masks, and as it was."""
+        examples = []
+        for index in range(len(self))[:limit]:
+            batch = self.collate([index])
+            real = batch.inputs.get("padding", torch.ones_like(batch.labels, dtype=torch.bool))
+            tokens, labels = batch.inputs["tokens"][real], batch.labels[real]
+            whole = torch.where(labels == IGNORE, tokens, labels)
+            examples.append(Example(self.tokenizer.decode(tokens.tolist()), self.tokenizer.decode(whole.tolist())))
+        return examples
+
+    def name(self, index: int) -> str:
+        return self.stream.name(index)

@@ -1,0 +1,276 @@
+"""Plain text: windows that hold it all, documents that stay apart, and masks as BERT has them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import clearhead
+from clearhead.data import IGNORE, DataSettings, TokenizerSettings, build
+from clearhead.data.masked import MASK, MaskedTokens, chances
+from clearhead.data.text import Text, read_text
+from clearhead.data.windows import NextTokens
+from clearhead.errors import InputError
+from clearhead.tokenizer import SPECIAL, Characters, load
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyz \n"
+LETTERS = Characters(ALPHABET, special=(*SPECIAL, MASK))
+CHARACTERS = TokenizerSettings(kind="characters")
+
+
+def stream(text, context, shifted=False, kind=NextTokens):
+    return kind(Text([text], False, "text", []), LETTERS, context, shifted)
+
+
+def documents(texts, context, shifted=False, kind=NextTokens):
+    return kind(Text(texts, True, "text", []), LETTERS, context, shifted)
+
+
+@given(text=st.text(ALPHABET, min_size=2, max_size=200), context=st.integers(1, 40))
+def test_evaluation_windows_hold_every_token_once(text, context):
+    dataset = stream(text, context)
+    batch = dataset.collate(range(len(dataset)), seed=9, epoch=9)
+    counted = batch.labels != IGNORE
+    assert LETTERS.decode(batch.inputs["tokens"][counted].tolist()) == text[:-1]
+    assert LETTERS.decode(batch.labels[counted].tolist()) == text[1:]
+    assert batch.count == len(text) - 1
+    assert batch.labels.shape == (len(dataset), context)
+    assert set(batch.inputs) == {"tokens"}, "one document needs no numbers"
+
+
+def test_training_windows_are_shifted_pieces_of_the_text():
+    text = "".join(np.random.default_rng(0).choice(list(ALPHABET), 500))
+    dataset = stream(text, 16, shifted=True)
+    starts, whole = set(), []
+    for epoch in range(12):
+        batch = dataset.collate(range(len(dataset)), seed=3, epoch=epoch)
+        assert batch.count == batch.labels.numel() == 16 * len(dataset)
+        joined = LETTERS.decode(batch.inputs["tokens"].flatten().tolist())
+        start = text.index(joined)  # all windows of an epoch, one after the other, are one piece
+        assert text[start + 1 : start + 1 + len(joined)] == LETTERS.decode(batch.labels.flatten().tolist())
+        starts.add(start)
+        whole.append(joined)
+        assert len(text) - len(joined) < 2 * 16
+    assert len(starts) > 4
+    assert starts <= set(range(16))
+    again = stream(text, 16, shifted=True)
+    for epoch in (11, 2):
+        same = again.collate([7, 3], seed=3, epoch=epoch)
+        assert LETTERS.decode(same.inputs["tokens"][1].tolist()) == whole[epoch][48:64]
+    plans = [dataset.plan(3, epoch, 64) for epoch in range(2)]
+    assert plans[0] != plans[1]
+    assert sorted(index for batch in plans[0] for index in batch) == list(range(len(dataset)))
+    assert {len(batch) for batch in plans[0]} <= {3, 4}, "nearly equal sizes, within max_tokens"
+
+
+def test_documents_have_marks_and_numbers():
+    dataset = documents(["abc", "d", "ef"], context=8)
+    assert len(dataset) == 2
+    batch = dataset.collate([0, 1])
+    bos, eos = LETTERS.bos_id, LETTERS.eos_id
+    a, b, c, d, e, f = LETTERS.encode("abcdef")
+    assert batch.inputs["tokens"][0].tolist() == [bos, a, b, c, bos, d, bos, e]
+    assert batch.labels[0].tolist() == [a, b, c, eos, d, eos, e, f]
+    assert batch.inputs["documents"][0].tolist() == [0, 0, 0, 0, 1, 1, 2, 2]
+    assert batch.inputs["tokens"][1, 0] == f
+    assert batch.labels[1].tolist() == [eos] + [IGNORE] * 7
+    assert batch.count == 9
+    assert "documents" not in dataset.collate([1]).inputs, "a single document in each row"
+
+
+def test_gpt2_has_one_mark_for_both_ends(data):
+    tokenizer = load(data / "gpt2-bpe" / "encoder.json")
+    batch = NextTokens(Text(["Hi", "Hi"], True, "text", []), tokenizer, 4, False).collate([0])
+    assert batch.inputs["tokens"].tolist() == [[50256, 17250, 50256, 17250]]
+    assert batch.labels.tolist() == [[17250, 50256, 17250, 50256]]
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_no_document_sees_its_neighbour(kind):
+    head = {"head": {"kind": "masked"}} if kind == "encoder" else {}
+    config = clearhead.configure("tiny", kind=kind, vocab_size=LETTERS.size, d_model=16, heads=2, d_ff=16, **head)
+    model = clearhead.build(config).double().eval()
+    task = NextTokens if kind == "decoder" else MaskedTokens
+
+    def states(*texts):
+        batch = documents(texts, 16, kind=task).collate([0])
+        # masks fall where they fall: compare with whole documents
+        tokens = batch.inputs.pop("tokens") if kind == "decoder" else batch.inputs.pop("tokens").where(
+            batch.labels == IGNORE, batch.labels
+        )
+        return model.hidden(tokens, **batch.inputs)[0]
+
+    one, other = states("abc", "defg", "hi"), states("xyz", "defg", "jk")
+    start, length = (4, 5) if kind == "decoder" else (5, 6)  # an encoder reads </s> too
+    assert torch.equal(one[start : start + length], other[start : start + length])
+    assert not torch.equal(one[:start], other[:start])
+
+
+def test_shakespeare_is_split_as_nanogpt_does(data):
+    path = data / "tinyshakespeare" / "input.txt"
+    splits = build(DataSettings(text=str(path), context=64), asked=CHARACTERS)
+    text = path.read_text()
+    assert splits.tokenizer.size == 65 + len(SPECIAL)
+    train = splits.tokenizer.decode(splits.train.stream.ids.tolist())
+    validation = splits.tokenizer.decode(splits.validation.stream.ids.tolist())
+    assert train == text[: int(len(text) * 0.9)][:-1]
+    assert validation == text[int(len(text) * 0.9) :][:-1]
+    assert len(splits.validation) == -(-111_539 // 64)
+    assert not splits.validation.stream.shifted
+    prompt, rest = splits.validation.examples(1)[0]
+    assert text[int(len(text) * 0.9) :].startswith(prompt + rest)
+
+
+def test_the_standard_library_is_text_that_everyone_has():
+    settings = DataSettings(text="$STDLIB/[a-c]*.py", documents="file", context=128, validation_share=0.2)
+    splits = build(settings, LETTERS)
+    assert splits.train.stream.numbers.max() > 20
+    assert splits.validation.stream.numbers.max() > 2
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, content):
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(tmp_path / name)
+
+    return write
+
+
+def test_what_a_document_is(write, tmp_path):
+    first = write("a.txt", "one\ntwo\n\n \t\nthree\r\n\r\n\nfour\n")
+    write("b.txt", "five\u2028six")
+    write("c.txt", "")
+    both = str(tmp_path / "*.txt")
+    assert read_text(both, "none", True).documents == ["one\ntwo\n\n \t\nthree\r\n\r\n\nfour\nfive\u2028six"]
+    assert not read_text(both, "none", True).apart
+    assert read_text(both, "file", True).documents[1:] == ["five\u2028six"]
+    assert read_text(both, "file", True).apart
+    lines = ["one", "two", "three", "four", "five\u2028six"]
+    assert read_text(both, "line", True).documents == lines
+    assert read_text(both, "blank-line", True).documents == ["one\ntwo", "three", "four", "five\u2028six"]
+    assert read_text((first, first), "line", True).documents == lines[:4] * 2
+    skipped = read_text(both, "file", True).skipped
+    assert [(s.count, s.reason, s.first) for s in skipped] == [(1, "empty file", str(tmp_path / "c.txt"))]
+
+
+def test_text_that_is_not_utf8(write, tmp_path):
+    bad = write("bad.txt", b"good\n" * 20 + b"caf\xe9\n")
+    write("good.txt", "fine")
+    lines = read_text(bad, "line", strict=False)
+    assert lines.documents == ["good"] * 20
+    assert str(lines.skipped[0]) == f"skipped 1: not UTF-8 (first: {bad}, line 21)"
+    files = read_text(str(tmp_path / "*.txt"), "file", strict=False)
+    assert files.documents == ["fine"]
+    assert files.skipped[0].first == bad
+    for documents, strict in (("none", False), ("blank-line", False), ("line", True), ("file", True)):
+        with pytest.raises(InputError, match=r"bad.txt, line 21: not UTF-8: byte 0xE9 at byte 4"):
+            read_text(bad, documents, strict)
+
+
+@pytest.mark.parametrize(
+    ("content", "changes", "message"),
+    [
+        ("", {}, "t.txt: the file is empty"),
+        (" \n\n", {}, "t.txt: no text in it"),
+        ("ab", {}, "t.txt: 2 characters are too few to train on"),
+        ("ab\n", {"documents": "line"}, "only 1 example"),
+        ("ab" * 99, {"validation_text": "nowhere.txt"}, "nowhere.txt: no such file"),
+    ],
+)
+def test_text_that_is_refused(write, content, changes, message):
+    with pytest.raises(InputError, match=message):
+        build(DataSettings(text=write("t.txt", content), **changes), LETTERS)
+
+
+def test_files_that_are_folders(tmp_path):
+    with pytest.raises(InputError, match="no file there, only folders"):
+        read_text(str(tmp_path), "none", True)
+
+
+def test_a_context_longer_than_a_batch_is_refused():
+    with pytest.raises(InputError, match=r"data.context = 16 tokens.*training.max_tokens = 15"):
+        stream("abc" * 99, 16).plan(0, 0, 15)
+
+
+def test_documents_need_marks():
+    with pytest.raises(InputError, match=r"needs '<s>' and '</s>' \(it has: none\)"):
+        NextTokens(Text(["abc"], True, "text", []), Characters(ALPHABET, special=()), 4, False)
+
+
+def test_validation_documents_are_every_tenth(write):
+    names = "abcdefghijklmnopqrst"
+    splits = build(DataSettings(text=write("t.txt", "\n".join(names)), documents="line", context=4), LETTERS)
+    assert LETTERS.decode(splits.validation.labels.tolist()).replace("</s>", "") == "jt"
+    assert LETTERS.decode(splits.train.labels.tolist()).replace("</s>", "") == names.replace("j", "").replace("t", "")
+
+
+# ---- masked tokens -------------------------------------------------------------------------------------------------
+
+
+def test_masks_are_as_in_bert():
+    text = "".join(np.random.default_rng(0).choice(list(ALPHABET[:26]), 60_000))
+    dataset = stream(text, 100, kind=MaskedTokens)
+    batch = dataset.collate(range(len(dataset)), seed=1, epoch=0)
+    tokens, labels = batch.inputs["tokens"], batch.labels
+    original = torch.tensor(LETTERS.encode(text)).view(-1, 100)
+    guessed = labels != IGNORE
+    assert (guessed.sum(1) == 15).all(), "15% of each window"
+    assert batch.count == guessed.sum()
+    assert torch.equal(labels[guessed], original[guessed])
+    assert torch.equal(tokens[~guessed], original[~guessed])
+    masked = tokens[guessed] == LETTERS.special[MASK]
+    kept = tokens[guessed] == original[guessed]
+    share = masked.double().mean(), (kept & ~masked).double().mean(), (~kept & ~masked).double().mean()
+    assert share[0] == pytest.approx(0.8, abs=0.015)
+    assert share[1] == pytest.approx(0.1 + 0.1 / 28, abs=0.012), "a random token may be the right one"
+    assert share[2] == pytest.approx(0.1 * 27 / 28, abs=0.012)
+    swapped = tokens[guessed][~kept & ~masked]
+    assert swapped.unique().numel() == 28, "any ordinary token"
+    assert swapped.min() >= len(LETTERS.special)
+    columns = guessed.sum(0).double()
+    assert columns.std() < 1.4 * np.sqrt(600 * 0.15 * 0.85), "every place of a window alike"
+
+
+def test_masks_depend_on_seed_epoch_and_window_only():
+    dataset = stream("abcdefgh" * 100, 20, kind=MaskedTokens)
+    whole = dataset.collate(range(len(dataset)), seed=5, epoch=2)
+    part = dataset.collate([31, 4], seed=5, epoch=2)
+    assert torch.equal(part.labels, whole.labels[[31, 4]])
+    assert torch.equal(part.inputs["tokens"], whole.inputs["tokens"][[31, 4]])
+    for seed, epoch in ((6, 2), (5, 3)):
+        assert not torch.equal(dataset.collate([31, 4], seed, epoch).labels, part.labels)
+    assert not torch.equal(whole.labels[0] == IGNORE, whole.labels[2] == IGNORE)
+
+
+def test_masks_leave_marks_and_padding_alone():
+    dataset = documents(["ab", "c"] * 5, 16, kind=MaskedTokens)
+    for epoch in range(20):
+        batch = dataset.collate(range(len(dataset)), 0, epoch)
+        guessed = batch.labels != IGNORE
+        assert batch.inputs["padding"].sum() == 35
+        assert not (guessed & ~batch.inputs["padding"]).any()
+        assert (batch.labels[guessed] >= len(LETTERS.special)).all()
+        assert guessed.any(1).all(), "something to guess in every window"
+
+
+def test_masked_examples_show_both_texts(write):
+    splits = build(DataSettings(task="masked", text=write("t.txt", "abcde " * 100), context=30), asked=CHARACTERS)
+    assert splits.train.kind == "encoder"
+    assert splits.train.head == {"kind": "masked"}
+    source, target = splits.validation.examples(1)[0]
+    assert MASK in source
+    assert target == ("abcde " * 100)[540:570]
+    with pytest.raises(InputError, match="needs a tokenizer with the special token '<mask>'"):
+        build(DataSettings(task="masked", text=write("t.txt", "abc" * 99)), Characters(ALPHABET))
+
+
+def test_chances_are_uniform_and_independent():
+    drawn = chances(2, np.arange(1000), 50, np.random.default_rng(0))
+    assert drawn.min() >= 0
+    assert drawn.max() < 1
+    counts, _ = np.histogram(drawn, 20)
+    assert abs(counts / 5000 - 1).max() < 0.06
+    assert abs(np.corrcoef(drawn[0].ravel(), drawn[1].ravel())[0, 1]) < 0.01
+    assert abs(np.corrcoef(drawn[0, :, :-1].ravel(), drawn[0, :, 1:].ravel())[0, 1]) < 0.01
