@@ -55,6 +55,50 @@ def test_a_beam_that_is_wide_enough_is_exhaustive_search(form: str, alpha: float
     assert any(not h.finished for h in found) or alpha <= 0
 
 
+def by_the_book(model: torch.nn.Module, source: Tensor, limit: int, how: BeamSearch) -> list:
+    """The search as one would explain it: lists of (sum, tokens), every continuation scored anew, to the very end."""
+    live, finished = [(0.0, ())], []
+    for length in range(1, limit + 1):
+        open_slots = how.beam_size if how.refill else how.beam_size - len(finished)
+        with torch.inference_mode():
+            longer = [
+                (total + float(gain), (*tokens, token))
+                for total, tokens in live
+                for token, gain in enumerate(model(source, torch.tensor([[1, *tokens]]))[0, -1].log_softmax(-1))
+            ]
+        longer.sort(reverse=True)
+        ended = [(total, tokens) for total, tokens in longer[:open_slots] if tokens[-1] == END or length == limit]
+        finished += [(total / how.penalty(length), tokens) for total, tokens in ended]
+        going = longer[: 2 * how.beam_size] if how.refill else longer[:open_slots]
+        live = [one for one in going if one not in ended and one[1][-1] != END][: how.beam_size]
+    return sorted(finished, reverse=True)[: how.beam_size]
+
+
+@pytest.mark.parametrize("refill", [False, True])
+def test_narrow_beams_prune_by_the_book(refill: bool) -> None:
+    different = 0
+    for seed in range(5):
+        model = opinionated(seed, sharpness=1.5, vocab_size=7)
+        source = torch.tensor([[3, 5, 6, 4, 2]])
+        for size in (2, 3, 5):
+            how = BeamSearch(size, 0.6, "gnmt", n_best=size, refill=refill)
+            wanted = by_the_book(model, source, 6, how)
+            with torch.inference_mode():
+                found = beam_search(ModelSteps(model, source), [[1]], [6], END, how)[0]
+            assert [tuple(h.tokens) + ((END,) if h.finished else ()) for h in found] == [tokens for _, tokens in wanted]
+            assert [h.score for h in found] == pytest.approx([score for score, _ in wanted], abs=1e-12)
+            other = by_the_book(model, source, 6, BeamSearch(size, 0.6, "gnmt", n_best=size, refill=not refill))
+            different += wanted != other
+    assert different > 3, "the two ways to treat a finished hypothesis were meant to differ"
+
+
+def test_length_penalties_as_published() -> None:
+    assert BeamSearch(length_penalty=0.6).penalty(7) == pytest.approx(
+        (5 + 7) ** 0.6 / (5 + 1) ** 0.6
+    )  # Wu et al., (14)
+    assert BeamSearch(length_penalty=0.6, length_form="power").penalty(7) == pytest.approx(7**0.6)
+
+
 def batch(seed: int, rows: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(3, 9, (rows,), generator=generator)
