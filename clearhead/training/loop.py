@@ -10,7 +10,6 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -64,14 +63,20 @@ class Objective(nn.Module):
         self.model, self.smoothing, self.precision = model, smoothing, precision
         self.hidden: Callable[..., Tensor] = model.hidden
 
-    def forward(self, batch: Batch) -> Tensor:
-        """The summed loss; unsmoothed in evaluation, where the number should mean something."""
-        with self.autocast(batch.labels.device.type):
-            hidden = self.hidden(**batch.inputs).to(self.precision)
-            return summed_loss(self.model, hidden, batch.labels, self.smoothing if self.training else 0.0)
-
-    def autocast(self, device: str) -> AbstractContextManager:
-        return nullcontext() if self.precision == torch.float32 else torch.autocast(device, self.precision)
+    def forward(self, batch: Batch, answers: bool = False) -> Tensor:
+        """The summed loss, in evaluation unsmoothed, where the number should mean something. With `answers`, three
+        sums: the loss, the labels that are the model's first choice, and the sequences in which all of them are."""
+        with torch.autocast(batch.labels.device.type, self.precision, enabled=self.precision != torch.float32):
+            hidden = self.hidden(**batch.inputs)
+            if self.precision != torch.float32:
+                hidden = hidden.to(self.precision)  # else the loss, which is most of a small model, stays in 32 bits
+            loss = summed_loss(self.model, hidden, batch.labels, self.smoothing if self.training else 0.0)
+            if not answers:
+                return loss
+            counted = batch.labels != IGNORE
+            right = self.model.head(hidden).argmax(-1) == batch.labels
+            whole_rows = (right | ~counted).flatten(1).all(1) if counted.dim() > 1 else right
+            return torch.stack([loss, (right & counted).sum(), whole_rows.sum()])
 
 
 class Loop:

@@ -7,8 +7,8 @@ and how long ago that was decides when patience runs out.
 
 import torch
 
-from clearhead.data.batch import IGNORE, Dataset
-from clearhead.model import EncoderOnly
+from clearhead.data.batch import Dataset
+from clearhead.model import DecoderOnly
 from clearhead.training.loop import Loop
 
 
@@ -34,21 +34,23 @@ class Validation:
 
 @torch.no_grad()
 def evaluate(loop: Loop, data: Dataset, batches: list[list[int]]) -> dict[str, float]:
-    """The loss per token; where each token gets a class of its own, also the share of them that is right."""
+    """The loss per token; where there are answers to be right or wrong, also the share of tokens and of whole
+    sequences that are right. If each token of a sequence is the first choice after the true ones before it, greedy
+    search writes exactly that sequence: `exact` is the score of real decoding, without its cost."""
     loop.wrapped.eval()
-    ranks, classes = loop.ranks, isinstance(loop.model, EncoderOnly)
-    total = right = count = 0.0
+    ranks, answers = loop.ranks, not isinstance(loop.model, DecoderOnly)
+    sums = torch.zeros(3, dtype=torch.float64)  # loss, right tokens, right sequences
+    count = rows = 0
     turns = -(-len(batches) // ranks.count)  # as many for each rank: FSDP gathers the weights together in each
     for turn in range(turns):
         number = turn * ranks.count + ranks.rank
         batch = data.collate(batches[min(number, len(batches) - 1)]).to(ranks.device)
-        loss = float(loop.objective(batch))
-        hits = 0.0
-        if classes:
-            with loop.objective.autocast(ranks.device.type):
-                guesses = loop.model(**batch.inputs).argmax(-1)
-            hits = float(((guesses == batch.labels) & (batch.labels != IGNORE)).sum())
+        found = loop.objective(batch, answers).double().cpu()
         if number < len(batches):
-            total, right, count = total + loss, right + hits, count + batch.count
-    total, right, count = ranks.sum(total, right, count)
-    return {"loss": total / count, **({"accuracy": right / count} if classes else {})}
+            sums += found if answers else found * torch.tensor([1.0, 0.0, 0.0])
+            count, rows = count + batch.count, rows + len(batch.labels)
+    loss, right, exact, tokens, sequences = ranks.sum(*sums.tolist(), count, rows)
+    scores = {"loss": loss / tokens}
+    if answers:
+        scores |= {"accuracy": right / tokens, "exact": exact / sequences}
+    return scores

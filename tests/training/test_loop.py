@@ -1,0 +1,216 @@
+"""The loop against an update written out by hand, and what it does when something goes wrong."""
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from clearhead.data.batch import Batch
+from clearhead.errors import InputError
+from clearhead.training.config import TrainingSettings
+from clearhead.training.loop import Loop, Progress, seed_of
+from clearhead.training.optimizer import build_optimizers
+from clearhead.training.schedule import learning_rate
+from clearhead.training.validate import Validation, evaluate
+from tests.training import small
+
+
+def settings(**changes: object) -> TrainingSettings:
+    usual = {"steps": 6, "max_tokens": 96, "peak": 3e-3, "warmup": 3, "clip": 0.5, "label_smoothing": 0.1}
+    # the bias of the keys has no gradient but rounding, which Adam with a tiny ε would blow up to full steps
+    usual["epsilon"] = 1e-6
+    return TrainingSettings(**{**usual, **changes})  # type: ignore[arg-type]
+
+
+def trained(loop: Loop) -> dict[str, torch.Tensor]:
+    loop.run()
+    return {name: tensor.clone() for name, tensor in loop.model.state_dict().items()}
+
+
+def test_the_loop_does_what_pytorch_does_by_hand() -> None:
+    """F.cross_entropy with its own mean and smoothing, torch's Adam and clipping, on the same batches."""
+    chosen, data = settings(), small.splits().train
+    torch.manual_seed(0)
+    model = small.model().double()
+    reference = copy.deepcopy(model).train()
+    ours = trained(Loop(model, data, chosen))
+
+    adam = torch.optim.Adam(reference.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-6)
+    plan = data.plan(chosen.seed, 0, chosen.max_tokens)
+    for step in range(1, 7):
+        batch = data.collate(plan[step - 1], chosen.seed, 0)
+        logits = reference(**batch.inputs)
+        loss = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), label_smoothing=0.1, ignore_index=-100)
+        adam.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(reference.parameters(), 0.5)
+        adam.param_groups[0]["lr"] = 3e-3 * min(step / 3, math.sqrt(3 / step))
+        adam.step()
+    for name, tensor in reference.state_dict().items():
+        torch.testing.assert_close(ours[name], tensor, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("pieces", [2, 5, 40])
+def test_accumulation_weighs_every_token_the_same(pieces: int) -> None:
+    """More pieces than examples, too: pieces without an example count nothing."""
+    data = small.splits().train
+    torch.manual_seed(0)
+    model = small.model().double()
+    again = copy.deepcopy(model)
+    whole = trained(Loop(model, data, settings()))
+    parts = trained(Loop(again, data, settings(accumulate=pieces)))
+    for name, tensor in whole.items():
+        torch.testing.assert_close(parts[name], tensor, rtol=1e-9, atol=1e-12)
+
+
+def test_dropout_is_a_function_of_seed_and_step() -> None:
+    data = small.splits().train
+    torch.manual_seed(0)
+    model = small.model(dropout=0.3)
+    first, second, other = (copy.deepcopy(model) for _ in range(3))
+    one = trained(Loop(first, data, settings()))
+    torch.rand(7)  # what was drawn before must not matter
+    two = trained(Loop(second, data, settings()))
+    three = trained(Loop(other, data, settings(seed=2)))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not torch.equal(one["embedding.weight"], three["embedding.weight"])
+
+
+def test_seeds_depend_on_every_part() -> None:
+    different = [(1, 2, 0, 0), (2, 1, 0, 0), (1, 2, 1, 0), (1, 2, 0, 1), (12, 0, 0), (1, 20, 0)]
+    seeds = {seed_of(*parts) for parts in different}
+    assert len(seeds) == len(different)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_non_finite_gradient_stops_before_the_update(bad: float) -> None:
+    model = small.model()
+    loop = Loop(model, small.splits().train, settings(steps=5))
+    loop.callbacks = [lambda loop: poison(loop, bad) if loop.progress.step == 2 else None]
+    with pytest.raises(InputError, match=r"step 3 is not finite .* nothing was updated.*examples, first .*Try a lower"):
+        loop.run()
+    assert loop.progress.step == 2
+    fresh = {name: tensor for name, tensor in model.state_dict().items() if "norm" not in name}
+    assert all(tensor.isfinite().all() for name, tensor in fresh.items())
+
+
+def poison(loop: Loop, bad: float) -> None:
+    with torch.no_grad():
+        loop.model.decoder.norm.weight[0] = bad  # type: ignore[union-attr]
+
+
+def test_float16_lowers_its_scale_and_skips_instead() -> None:
+    torch.manual_seed(0)
+    model = small.model()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    chosen = settings(steps=1, precision="float16")
+    loop = Loop(model, small.splits().train, chosen, progress=Progress(scale=1e38))
+    loop.run()
+    assert loop.update.skipped
+    assert loop.progress.scale == 5e37
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("precision", "optimizer"),
+    [("float32", "adamw"), ("float32", "muon"), ("bfloat16", "adam"), ("bfloat16", "muon"), ("float16", "adam")],
+)
+def test_every_precision_and_optimizer_learns(precision: str, optimizer: str) -> None:
+    torch.manual_seed(0)
+    parts, losses = small.splits(), []
+    decay = 0.0 if optimizer == "adam" else 0.1
+    chosen = settings(steps=30, precision=precision, optimizer=optimizer, weight_decay=decay, peak=1e-2)
+    loop = Loop(small.model(), parts.train, chosen, callbacks=[lambda loop: losses.append(loop.update.loss)])
+    loop.run()
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+    assert all(p.dtype == torch.float32 for p in loop.model.parameters())
+
+
+def test_only_matrices_decay_and_every_parameter_is_trained_once() -> None:
+    for optimizer in ("adam", "adamw", "muon"):
+        model = small.model()
+        chosen = settings(optimizer=optimizer, weight_decay=0.0 if optimizer == "adam" else 0.1)
+        owned = [
+            (id(p), group["weight_decay"])
+            for one in build_optimizers(model, chosen)
+            for group in one.param_groups
+            for p in group["params"]
+        ]
+        assert sorted(number for number, _ in owned) == sorted(id(p) for p in model.parameters())
+        if optimizer != "adam":
+            decay = dict(owned)
+            for name, p in model.named_parameters():
+                assert decay[id(p)] == (0.0 if name.endswith("bias") or "norm" in name else 0.1), name
+
+
+def test_rates_reach_the_optimizer() -> None:
+    seen = []
+    chosen = settings(steps=4)
+    loop = Loop(small.model(), small.splits().train, chosen)
+    loop.callbacks = [lambda loop: seen.append(loop.optimizers[0].param_groups[0]["lr"])]
+    loop.run()
+    assert seen == [learning_rate(n, chosen, 16) for n in (1, 2, 3, 4)]
+
+
+def test_a_callback_can_stop_the_loop_and_the_loop_can_go_on() -> None:
+    def stop(loop: Loop) -> None:
+        loop.stop = "enough" if loop.progress.step == 3 else ""
+
+    loop = Loop(small.model(), small.splits().train, settings(steps=5), callbacks=[stop])
+    loop.run()
+    assert loop.progress.step == 3
+    loop.stop = ""
+    loop.run()
+    assert loop.progress.step == 5
+
+
+def test_every_example_is_seen_once_an_epoch() -> None:
+    data = small.splits().train
+    loop = Loop(small.model(), data, settings(steps=1000))
+    seen: list[int] = []
+    while loop.progress.epoch < 2:
+        seen += loop.next_batch()
+        loop.progress.batch += 1
+    assert sorted(seen[: 2 * len(data)]) == sorted([*range(len(data)), *range(len(data))])
+
+
+def test_validation_is_the_plain_loss_and_exact_is_what_greedy_search_would_score() -> None:
+    parts = small.splits()
+    torch.manual_seed(0)
+    chosen = settings(steps=100, peak=1e-2)
+    loop = Loop(small.model(dropout=0.1), parts.train, chosen)
+    loop.run()
+    scores = evaluate(loop, parts.validation, parts.validation.plan(0, 0, 50))
+    model = loop.model.eval()
+    total = count = right = exact = 0.0
+    for index in range(len(parts.validation)):
+        batch = parts.validation.collate([index])
+        logits = model(**batch.inputs)
+        total += F.cross_entropy(logits[0], batch.labels[0], reduction="sum").item()
+        count += batch.count
+        right += (logits[0].argmax(-1) == batch.labels[0]).sum().item()
+        exact += greedy(model, batch) == batch.labels[0].tolist()
+    assert scores["loss"] == pytest.approx(total / count, rel=1e-5)
+    assert scores["accuracy"] == pytest.approx(right / count)
+    assert scores["exact"] == pytest.approx(exact / len(parts.validation))
+    assert 0.05 < scores["exact"] < 1 or scores["accuracy"] < 1  # otherwise this test would compare ones
+
+
+def greedy(model: torch.nn.Module, batch: Batch) -> list[int]:
+    target = batch.inputs["target"][:, :1]
+    for _ in range(batch.labels.size(1)):
+        chosen = model(batch.inputs["source"], target)[:, -1:].argmax(-1)
+        target = torch.cat((target, chosen), 1)
+    return target[0, 1:].tolist()
+
+
+def test_patience_ends_a_run_that_no_longer_improves() -> None:
+    parts = small.splits()
+    chosen = settings(steps=50, validate_every=2, patience=3, schedule="constant", peak=1e-30, warmup=0)
+    loop = Loop(small.model(), parts.train, chosen, callbacks=[Validation(parts.validation, 96)])
+    loop.run()
+    assert loop.progress.step == 8  # the first validation is the best, three more are not better
+    assert loop.stop == "no better validation loss for 3 validations"
