@@ -1,0 +1,55 @@
+"""The cheat-sheet says what a real pass does."""
+
+import pytest
+import torch
+
+from clearhead.cost.account import Size
+from clearhead.cost.sheet import MEANINGS, sheet
+from clearhead.model import PRESETS, ModelConfig, build, configure, trace
+
+# sizes that no two letters share, so that a swapped dimension cannot hide
+SIZE = Size(batch=3, length=11, source_length=7)
+SMALL = {"vocab_size": 89, "d_model": 40, "heads": 4, "kv_heads": 2, "d_ff": 56}
+NUMBERS = {"B": 3, "D": 40, "H": 4, "G": 2, "d": 10, "F": 56, "V": 89, "1": 1}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_letters_stand_for_their_numbers(preset: str) -> None:
+    config = configure(preset, **SMALL)
+    rows = sheet(config, SIZE)
+    for row in rows:
+        for letter, size in zip(row.letters, row.sizes, strict=True):
+            length = 11
+            if config.kind == "encoder-decoder" and (
+                row.stack == "encoder"
+                or row.module == "encoder.norm"
+                or (row.module == "embedding" and "#" not in row.name)  # the first to be embedded is the source
+                or (row.module == "cross_attention" and letter == "T")
+            ):
+                length = 7
+            assert size == {**NUMBERS, "S": length, "T": length}[letter], row
+        assert row.meaning in MEANINGS.values()
+        assert row.layers == {"encoder": config.encoder_layers, "decoder": config.decoder_layers, "": 1}[row.stack]
+
+
+def test_the_sheet_is_the_trace_of_a_real_pass() -> None:
+    config = ModelConfig(**SMALL, encoder_layers=2, decoder_layers=2)
+    model, inputs = build(config).eval(), SIZE.inputs(config)
+    with trace(model) as taken, torch.no_grad():
+        model(*inputs, *(torch.ones_like(ids, dtype=torch.bool) for ids in inputs))
+    wanted = {
+        path.replace(".layers.0.", ".", 1): tuple(tensor.shape)
+        for path, tensor in taken.tensors.items()
+        if ".layers.1." not in path
+    }
+    found = {".".join(filter(None, (row.stack, row.module, row.name))): row.sizes for row in sheet(config, SIZE)}
+    assert found == wanted
+
+
+def test_masks_show_where_they_broadcast() -> None:
+    masks = {(row.stack, row.module): row.letters for row in sheet(configure("tiny"), SIZE) if row.name == "mask"}
+    assert masks == {
+        ("encoder", "self_attention"): ("B", "1", "1", "T"),
+        ("decoder", "self_attention"): ("B", "1", "S", "T"),
+        ("decoder", "cross_attention"): ("B", "1", "1", "T"),
+    }
