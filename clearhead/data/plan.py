@@ -24,14 +24,15 @@ def plan_by_length(
 ) -> list[list[int]]:
     """Batches of at most `max_tokens` target tokens, padding not counted, in a random order.
 
-    Examples are sorted by target length and then by source length, back and forth (rising for one target length,
-    falling for the next), so that a batch which spans two target lengths still holds similar sources. Ties are broken
-    by the shuffle, and a random first cut moves all the others, so batches differ from epoch to epoch.
+    Examples are sorted by target length, two lengths to a group, and within a group by source length, back and forth
+    (rising in one group, falling in the next), so that a batch which spans two groups still holds similar sources. Ties
+    are broken by the shuffle, and a random first cut moves all the others, so batches differ from epoch to epoch.
     """
     random = generator(seed, epoch)
     order = random.permutation(len(targets))
-    forth_and_back = np.where(targets % 2 == 0, sources, -sources)
-    order = order[np.lexsort((forth_and_back[order], targets[order]))]
+    groups = targets // 2
+    forth_and_back = np.where(groups % 2 == 0, sources, -sources)
+    order = order[np.lexsort((targets[order], forth_and_back[order], groups[order]))]
     widest = int(targets.max())
     if widest > max_tokens:
         raise InputError(

@@ -228,7 +228,7 @@ def test_multi30k_is_whole(multi30k):
     assert multi30k.tokenizer.decode(last.labels[0, :-1].tolist()) == multi30k.test.examples()[999].target
 
 
-@pytest.mark.parametrize("max_tokens", [1024, 4096])
+@pytest.mark.parametrize("max_tokens", [1024, 4096, 8192])
 def test_nine_tenths_of_a_multi30k_epoch_are_real_tokens(multi30k, max_tokens):
     batches = [multi30k.train.collate(indices) for indices in multi30k.train.plan(1, 0, max_tokens)]
     sources = [batch.inputs["source"] for batch in batches]
@@ -237,4 +237,4 @@ def test_nine_tenths_of_a_multi30k_epoch_are_real_tokens(multi30k, max_tokens):
     real = sum(batch.count + int((source != padding).sum()) for batch, source in zip(batches, sources, strict=True))
     assert real / positions >= 0.9
     assert sum(batch.count for batch in batches) == (multi30k.train.targets.lengths - 1).sum()
-    assert np.median([batch.count for batch in batches]) > 0.97 * max_tokens
+    assert np.median([batch.count for batch in batches]) > 0.98 * max_tokens

@@ -1,5 +1,7 @@
 """Tasks on lists: right answers, disjoint parts, and batches that the models take."""
 
+from functools import cache
+
 import pytest
 import torch
 from hypothesis import given
@@ -97,9 +99,14 @@ def test_counting_labels_stand_at_their_tokens():
     assert batch.count == int(real.sum())
 
 
+@cache
+def two_hundred():
+    return build(lists(examples=200)).train
+
+
 @given(seed=st.integers(0, 2**40), epoch=st.integers(0, 99), max_tokens=st.integers(13, 400))
 def test_a_plan_holds_every_example_once_within_its_bounds(seed, epoch, max_tokens):
-    dataset = build(lists(examples=200)).train
+    dataset = two_hundred()
     plan = dataset.plan(seed, epoch, max_tokens)
     assert sorted(index for batch in plan for index in batch) == list(range(200))
     for indices in plan:
