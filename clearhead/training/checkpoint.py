@@ -79,9 +79,9 @@ def restore_optimizers(loop: Loop, saved: dict[str, Tensor]) -> None:
 class Checkpoints:
     """Callback: writes checkpoints and removes those no longer wanted."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, saved: int = 0) -> None:
         self.run = run
-        self.saved = -1
+        self.saved = saved  # the step that was written last, or resumed from
         self.commit = source_commit()
 
     def __call__(self, loop: Loop) -> None:

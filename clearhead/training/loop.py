@@ -41,6 +41,8 @@ class Progress:
     scale: float = 65_536.0  # float16: the loss is multiplied by this, so that small gradients do not vanish
     steady: int = 0  # float16: updates since the scale last changed
     seconds: float = 0.0  # spent training, over all interruptions
+    loss_sum: float = 0.0  # of the updates since the last line of metrics, …
+    loss_count: int = 0  # … and how many they are
 
 
 @dataclass

@@ -5,7 +5,6 @@ resuming everything after the checkpoint is cut off, so the file reads as if the
 """
 
 import json
-import math
 import sys
 import time
 from pathlib import Path
@@ -21,7 +20,6 @@ class Metrics:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.losses: list[float] = []
         self.tokens = 0
         self.since = time.perf_counter()
         self.speed = 0.0
@@ -40,8 +38,8 @@ class Metrics:
         write_file(self.path, "".join(kept))
 
     def __call__(self, loop: Loop) -> None:
-        update, step = loop.update, loop.progress.step
-        self.losses.append(update.loss)
+        update, progress, step = loop.update, loop.progress, loop.progress.step
+        progress.loss_sum, progress.loss_count = progress.loss_sum + update.loss, progress.loss_count + 1
         self.tokens += update.tokens
         logged = step % loop.settings.log_every == 0 or step == loop.settings.steps
         if not (logged or update.validation):
@@ -50,18 +48,19 @@ class Metrics:
         self.speed = self.tokens / max(now - self.since, 1e-9)
         row: dict[str, Any] = {
             "step": step,
-            "epoch": loop.progress.epoch,
-            "loss": math.fsum(self.losses) / len(self.losses),
+            "epoch": progress.epoch,
+            "loss": progress.loss_sum / progress.loss_count,
             "rate": update.rate,
             "norm": update.norm,
             "tokens_per_second": round(self.speed),
-            "seconds": round(loop.progress.seconds, 3),
+            "seconds": round(progress.seconds, 3),
         }
         if update.validation:
             row["validation"] = update.validation
         if loop.settings.precision == "float16":
-            row["scale"] = loop.progress.scale
-        self.losses, self.tokens, self.since = [], 0, now
+            row["scale"] = progress.scale
+        progress.loss_sum, progress.loss_count = 0.0, 0
+        self.tokens, self.since = 0, now
         append(self.path, json.dumps(row) + "\n")
 
 

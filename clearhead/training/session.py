@@ -104,7 +104,7 @@ def prepare(recipe: Recipe, path: Path, ranks: Ranks, log: Log) -> tuple[Splits,
 def go(loop: Loop, run: Run, splits: Splits, attach: Attach | None, log: Log) -> int:
     """Attach everything and run; returns the number of the signal that ended it, or 0."""
     settings, first = loop.settings, loop.ranks.first
-    checkpoints = Checkpoints(run)
+    checkpoints = Checkpoints(run, loop.progress.step)
     metrics = Metrics(run.path / "metrics.jsonl")
     display = Display(log, metrics, terminal=first and not log.quiet and os.isatty(2))
     loop.callbacks = [Validation(splits.validation, settings.max_tokens)]
@@ -117,8 +117,7 @@ def go(loop: Loop, run: Run, splits: Splits, attach: Attach | None, log: Log) ->
     try:
         with signals(loop) as received:
             loop.run()
-            if loop.progress.step:  # also where one rank alone was told to stop
-                checkpoints.save(loop)
+            checkpoints.save(loop)
     finally:
         display.close()
     if loop.stop:
