@@ -6,7 +6,7 @@ import sys
 import typer
 
 from clearhead import __version__
-from clearhead.cli import profile, shapes, tokenizer, train
+from clearhead.cli import lab, profile, shapes, tokenizer, train, translate
 from clearhead.errors import InputError
 
 app = typer.Typer(
@@ -38,13 +38,18 @@ def options(
 app.command()(shapes.shapes)
 app.command()(profile.profile)
 app.command("train")(train.train)
+app.command()(translate.translate)
 app.add_typer(tokenizer.app)
+app.add_typer(lab.app)
 
 
 def main() -> None:
     """Run the command line; a user's mistake ends with one clear line and status 2, never with a traceback."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a reader who has left can be met, and not while Python shuts down
     except InputError as error:
         print(f"clearhead: error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -53,4 +58,4 @@ def main() -> None:
     except BrokenPipeError:
         # whoever read our output has left (`| head`): end quietly, and keep Python from flushing into the void
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        sys.exit(1)  # as typer does where it meets the same while the command still writes

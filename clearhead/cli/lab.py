@@ -1,0 +1,102 @@
+"""`clearhead lab`: list the experiments, run them, and write the report."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="lab",
+    help="Claims about Transformers as experiments anyone can rerun.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+RUN_EXAMPLES = """
+Examples:
+
+  clearhead lab run scaling --quick           one claim, in about a minute
+
+  clearhead lab run scaling causal-mask       two, at full size
+
+  clearhead lab run all --quick               all of them, within 25 minutes on two cores
+
+  clearhead lab run scaling --seeds 10        more seeds; those already measured are kept
+"""
+
+Folder = Annotated[Path, typer.Option("--folder", help="Where results are kept.")]
+
+
+@app.command("list")
+def list_() -> None:
+    """All experiments: name, number of arms, claim."""
+    from clearhead.lab.catalogue import everything
+
+    for experiment in everything():
+        typer.echo(f"{experiment.name:<20}{len(experiment.arms):>3} arms   {experiment.claim}")
+
+
+def run(
+    names: Annotated[list[str], typer.Argument(help="Names of experiments, or `all`.")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes and few seeds: minutes instead of hours.")
+    ] = False,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds for each arm; the experiment's own unless given.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes; one for each core unless given.")] = None,
+    folder: Folder = Path("runs/lab"),
+) -> None:
+    """Run experiments. What is measured already is kept, so an interrupted run goes on where it was."""
+    from clearhead.lab.catalogue import everything, find
+    from clearhead.lab.runner import run as run_experiment
+
+    chosen = everything() if names == ["all"] else [find(name) for name in names]
+    with progress() as bars:
+        for experiment in chosen:
+            bar = bars.add_task(experiment.name, total=None, what="")
+
+            def tell(done: int, total: int, what: str, bar: object = bar) -> None:
+                bars.update(bar, completed=done, total=total, what=what)
+
+            results = run_experiment(experiment, folder, quick, seeds, jobs, tell)
+            verdict = experiment.verdict(results)
+            bars.update(bar, what=verdict.word)
+            typer.echo(f"{experiment.name}: {verdict.word}. {verdict.sentence}.")
+
+
+run.__doc__ = f"{run.__doc__}\n\n\b\n{RUN_EXAMPLES}"
+app.command("run")(run)
+
+
+@app.command()
+def report(
+    out: Annotated[Path, typer.Option("--out", help="Where to write lab.md, lab.html and lab/.")] = Path(
+        "runs/lab/report"
+    ),
+    folder: Folder = Path("runs/lab"),
+) -> None:
+    """Write the report of all results: a page of its own (lab.html), Markdown (lab.md), figures and numbers (lab/)."""
+    from clearhead.lab.catalogue import everything
+    from clearhead.lab.report import write_report
+
+    entries = write_report(everything(), folder, out)
+    typer.echo(out / "lab.html")
+    quick = sum(entry.quick for entry in entries)
+    typer.echo(f"{len(entries)} experiments, {quick} of them in quick form", err=True)
+
+
+def progress():  # type: ignore[no-untyped-def]
+    """Bars on a terminal, silence elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.description:<20}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}"),
+        console=Console(stderr=True),
+        disable=not Console(stderr=True).is_terminal,
+    )

@@ -1,0 +1,167 @@
+"""How the lab's figures look: colours that the colour-blind can tell apart, markers and dashes for those who print.
+
+Lines are labelled where they end instead of in a legend, intervals are drawn wherever there is more than one seed, and
+the files are SVG that comes out the same from the same numbers.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from clearhead.lab.intervals import Interval
+
+# Okabe and Ito's palette, without its yellow, which is too light for lines
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#7F7F7F")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (6, 3)))
+
+STYLE: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "figure.dpi": 110,
+    "svg.hashsalt": "clearhead",
+    "svg.fonttype": "none",
+}
+
+
+def panels(count: int, width: float = 4.9, height: float = 3.5) -> tuple[Figure, list[Axes]]:
+    """Up to three axes in a row, more in two rows."""
+    rows = 1 if count <= 3 else 2
+    columns = -(-count // rows)
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            rows, columns, figsize=(width * columns, height * rows), layout="constrained", squeeze=False
+        )
+    flat = list(axes.flat)
+    for spare in flat[count:]:
+        spare.remove()
+    return figure, flat[:count]
+
+
+def lines(
+    axes: Axes,
+    x: Sequence[float],
+    series: Mapping[str, Sequence[Interval]],
+    xlabel: str,
+    ylabel: str,
+    title: str = "",
+    log: str = "",  # "x", "y" or "xy"
+    order: Sequence[str] = (),  # all names of the figure, so that a name looks the same in every panel
+) -> None:
+    """One line a series, with its interval as a band and its name at its end."""
+    names = list(order) or list(series)
+    for name, points in series.items():
+        look = names.index(name)
+        at = list(x)[: len(points)]
+        colour = COLOURS[look % len(COLOURS)]
+        axes.plot(
+            at,
+            [point.mean for point in points],
+            color=colour,
+            marker=MARKERS[look % len(MARKERS)],
+            linestyle=DASHES[look % len(DASHES)],
+            markersize=4.5,
+            linewidth=1.6,
+            markevery=max(1, len(at) // 12),
+        )
+        axes.fill_between(at, [p.low for p in points], [p.high for p in points], color=colour, alpha=0.15, linewidth=0)
+    finish(axes, xlabel, ylabel, title)
+    if "x" in log:
+        # powers of two are what lengths and widths are made of
+        axes.set_xscale("log", base=2)
+        if len(x) <= 10:
+            axes.set_xticks(list(x), [f"{value:g}" for value in x])
+            axes.minorticks_off()
+    if "y" in log:
+        axes.set_yscale("log")
+    ends = {name: (list(x)[len(points) - 1], points[-1].mean) for name, points in series.items() if points}
+    label_ends(axes, ends, names)
+
+
+def label_ends(axes: Axes, ends: Mapping[str, tuple[float, float]], names: Sequence[str]) -> None:
+    """Names beside the last points, moved apart where they would overlap."""
+    axes.figure.canvas.draw()
+    height = axes.bbox.height
+    need = 12.5 * axes.figure.dpi / 72 / height  # a line of text, as a share of the axes' height
+    spots: list[tuple[float, float, str]] = []
+    for name, (x, y) in ends.items():
+        across, up = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
+        spots.append((float(up), float(across), name))
+    heights: list[float] = []
+    for up, _, _ in sorted(spots):
+        heights.append(max(up, heights[-1] + need) if heights else up)
+    excess = max(0.0, heights[-1] - 1.0)  # the highest must not leave the picture: move all down together
+    for up, (_, across, name) in zip(heights, sorted(spots), strict=True):
+        axes.annotate(
+            name,
+            (across, up - excess),
+            xycoords="axes fraction",
+            xytext=(7, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8.5,
+            color=COLOURS[names.index(name) % len(COLOURS)],
+            annotation_clip=False,
+        )
+
+
+def dots(
+    axes: Axes,
+    series: Mapping[str, Interval],
+    xlabel: str,
+    title: str = "",
+    log: bool = False,
+    order: Sequence[str] = (),
+) -> None:
+    """One row a name: a mark at the mean, a line over the interval, and the number beside it."""
+    names = list(order) or list(series)
+    for row, (name, value) in enumerate(series.items()):
+        look = names.index(name)
+        colour = COLOURS[look % len(COLOURS)]
+        axes.plot([value.low, value.high], [row, row], color=colour, linewidth=2)
+        axes.plot([value.mean], [row], color=colour, marker=MARKERS[look % len(MARKERS)], markersize=6, linestyle="")
+        axes.annotate(
+            f"{value.mean:.3g}", (value.mean, row), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=8
+        )
+    axes.set_yticks(range(len(series)), list(series))
+    axes.set_ylim(len(series) - 0.4, -0.7)
+    if log:
+        axes.set_xscale("log")
+    finish(axes, xlabel, "", title)
+
+
+def finish(axes: Axes, xlabel: str, ylabel: str, title: str) -> None:
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.set_title(title)
+
+
+def to_svg(figure: Figure) -> str:
+    """The figure as the text of an SVG file, without the date that would make every run another file."""
+    text = io.StringIO()
+    with plt.rc_context(STYLE):
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+    return text.getvalue()
+
+
+def to_png(figure: Figure) -> bytes:
+    """The figure as pixels."""
+    content: Any = io.BytesIO()
+    figure.savefig(content, format="png", dpi=110)
+    plt.close(figure)
+    data: bytes = content.getvalue()
+    return data

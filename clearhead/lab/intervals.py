@@ -1,0 +1,47 @@
+"""Means over a few seeds, with an honest interval: Student's t, because three seeds say little about the spread.
+
+The quantiles are a table, which is shorter than the function that computes them.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# the 97.5% quantile of Student's t with 1, 2, … degrees of freedom
+T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+NORMAL = 1.96
+
+
+class Interval(NamedTuple):
+    """A mean and its 95% interval; with one value alone, the interval is that value."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def half(self) -> float:
+        return (self.high - self.low) / 2
+
+    def __str__(self) -> str:
+        return f"{short(self.mean)} ± {short(self.half)}" if self.half else short(self.mean)
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """The mean of the values, and where the mean of very many would be with 95% confidence."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    if count == 1:
+        return Interval(mean, mean, mean)
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    quantile = T[count - 2] if count - 2 < len(T) else NORMAL
+    half = quantile * spread / math.sqrt(count)
+    return Interval(mean, mean - half, mean + half)
+
+
+def short(value: float) -> str:
+    """Three digits that mean something, without an exponent where it can be helped."""
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        digits = 3 - 1 - math.floor(math.log10(abs(value))) if value else 0
+        return f"{value:,.{max(0, min(4, digits))}f}"
+    return f"{value:.2e}"

@@ -1,0 +1,89 @@
+"""Running an experiment: every arm with every seed, each on one thread, as many side by side as there are cores.
+
+What these small models compute is too little to share between threads, so two cells on one core each finish sooner than
+one after the other on two. It also fixes the order in which numbers are added up, hence the same digits every time. An
+experiment that measures time or memory has the machine to itself: one cell at a time, each in a fresh process.
+"""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from clearhead.lab import store
+from clearhead.lab.catalogue import find
+from clearhead.lab.experiment import Cell, Experiment, Results, Sizes
+
+Tell = Callable[[int, int, str], None]  # cells done, cells in all, the last one's name
+
+
+def measure_cell(name: str, arm: str, seed: int, sizes: Sizes, path: Path) -> Cell:
+    """Measure one arm with one seed and keep the result; what a worker process does."""
+    import torch
+
+    torch.set_num_threads(1)
+    started = time.perf_counter()
+    cell = Cell(arm, seed, find(name).measure(arm, seed, sizes))
+    store.save_cell(path, sizes, cell, time.perf_counter() - started)
+    return cell
+
+
+def run(
+    experiment: Experiment,
+    folder: Path,
+    quick: bool,
+    seeds: int | None = None,
+    jobs: int | None = None,  # worker processes; 1: in this one
+    tell: Tell = lambda done, total, what: None,
+) -> Results:
+    """All cells that are not there yet, then the results of all of them."""
+    sizes = experiment.sizes(quick, seeds)
+    wanted = [
+        (arm, seed, store.cell_path(folder, experiment.name, quick, arm, seed))
+        for seed in range(1, sizes["seeds"] + 1)
+        for arm in experiment.arms
+    ]
+    cells: dict[tuple[str, int], Cell] = {}
+    for arm, seed, path in wanted:
+        known = store.load_cell(path, sizes)
+        if known is not None:
+            cells[arm, seed] = known
+    missing = [(arm, seed, path) for arm, seed, path in wanted if (arm, seed) not in cells]
+
+    def done(cell: Cell) -> None:
+        cells[cell.arm, cell.seed] = cell
+        tell(len(cells), len(wanted), f"{cell.arm}, seed {cell.seed}")
+
+    tell(len(cells), len(wanted), "")
+    jobs = jobs or os.cpu_count() or 1
+    if jobs == 1:
+        for arm, seed, path in missing:
+            done(measure_cell(experiment.name, arm, seed, sizes, path))
+    elif missing:
+        measure_in_workers(experiment, sizes, missing, jobs, done)
+    return Results(sizes, cells.values())
+
+
+def measure_in_workers(
+    experiment: Experiment,
+    sizes: Sizes,
+    missing: list[tuple[str, int, Path]],
+    jobs: int,
+    done: Callable[[Cell], None],
+) -> None:
+    """Each cell in a process of a pool; `spawn`, because threads of torch do not survive a fork."""
+    pool = ProcessPoolExecutor(
+        1 if experiment.timed else min(jobs, len(missing)),
+        multiprocessing.get_context("spawn"),
+        max_tasks_per_child=1 if experiment.timed else None,
+    )
+    with pool:
+        futures = [pool.submit(measure_cell, experiment.name, arm, seed, sizes, path) for arm, seed, path in missing]
+        try:
+            for future in as_completed(futures):
+                done(future.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -1,0 +1,127 @@
+"""Where results are kept: one small JSON file for each arm and seed, so that an interrupted run goes on.
+
+A file appears whole or not at all, and holds the sizes it was measured at: if these have changed since, it is measured
+again. `gather` puts all cells of an experiment into one file, for the report and for whoever wants to check a verdict.
+"""
+
+import json
+import math
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from clearhead.errors import InputError
+from clearhead.lab.experiment import Cell, Experiment, Numbers, Results
+from clearhead.tokenizer.base import write_whole
+
+FORMAT = "clearhead-lab-1"
+
+
+def cell_path(folder: Path, name: str, quick: bool, arm: str, seed: int) -> Path:
+    safe = "".join(letter if letter.isalnum() else "-" for letter in arm)
+    return folder / name / ("quick" if quick else "full") / f"{safe}.{seed}.json"
+
+
+def settled(sizes: Any) -> Any:
+    """Sizes as JSON gives them back: tuples are lists. The number of seeds is no part of what a cell is."""
+    return {key: value for key, value in json.loads(json.dumps(sizes)).items() if key != "seeds"}
+
+
+def write_json(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, (json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot read it as a result of the lab: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError(f"{path}: not a result of the lab (its format is not {FORMAT!r})")
+    return content
+
+
+def save_cell(path: Path, sizes: Any, cell: Cell, seconds: float) -> None:
+    for name, value in cell.numbers.items():
+        if not all(math.isfinite(number) for number in (value if isinstance(value, list) else [value])):
+            raise InputError(f"{cell.arm}, seed {cell.seed}: {name} = {value} is not finite and cannot be judged")
+    write_json(
+        path,
+        {
+            "format": FORMAT,
+            "arm": cell.arm,
+            "seed": cell.seed,
+            "sizes": settled(sizes),
+            "numbers": cell.numbers,
+            "seconds": round(seconds, 2),
+            "machine": machine(),
+        },
+    )
+
+
+def load_cell(path: Path, sizes: Any) -> Cell | None:
+    """The cell, if it was measured at these sizes."""
+    if not path.is_file():
+        return None
+    content = read_json(path)
+    if content["sizes"] != settled(sizes):
+        return None
+    return Cell(content["arm"], content["seed"], content["numbers"])
+
+
+def load(experiment: Experiment, folder: Path, quick: bool) -> Results | None:
+    """What has been measured at the present sizes, if every arm has the same seeds and at least one."""
+    sizes = experiment.sizes(quick)
+    found: dict[str, dict[int, Cell]] = {arm: {} for arm in experiment.arms}
+    for path in sorted((folder / experiment.name / ("quick" if quick else "full")).glob("*.json")):
+        cell = load_cell(path, sizes)
+        if cell is not None and cell.arm in found:
+            found[cell.arm][cell.seed] = cell
+    common = set.intersection(*(set(cells) for cells in found.values()))
+    cells = [found[arm][seed] for arm in experiment.arms for seed in sorted(common)]
+    return Results(sizes | {"seeds": len(common)}, cells) if common else None
+
+
+def seconds(experiment: Experiment, folder: Path, quick: bool) -> float:
+    """How long the measuring took, over all cells."""
+    paths = (folder / experiment.name / ("quick" if quick else "full")).glob("*.json")
+    return sum(read_json(path)["seconds"] for path in paths)
+
+
+def gathered(experiment: Experiment, results: Results, quick: bool, seconds: float) -> dict[str, Any]:
+    """All cells with the verdict that follows from them, as one JSON document."""
+    verdict = experiment.verdict(results)
+    return {
+        "format": FORMAT,
+        "experiment": experiment.name,
+        "command": command(experiment.name, quick),
+        "machine": machine(),
+        "seconds": round(seconds, 1),
+        "sizes": dict(results.sizes),
+        "verdict": {"word": verdict.word, "sentence": verdict.sentence},
+        "cells": [{"arm": cell.arm, "seed": cell.seed, "numbers": cell.numbers} for cell in results.cells],
+    }
+
+
+def read_gathered(path: Path) -> tuple[dict[str, Any], Results]:
+    """Such a document, and the results in it."""
+    content = read_json(path)
+    cells: list[tuple[str, int, Numbers]] = [(row["arm"], row["seed"], row["numbers"]) for row in content["cells"]]
+    return content, Results(content["sizes"], [Cell(*row) for row in cells])
+
+
+def command(name: str, quick: bool) -> str:
+    return f"clearhead lab run {name}{' --quick' if quick else ''}"
+
+
+def machine() -> str:
+    """The machine in one line, to stand beside every figure."""
+    import torch
+
+    model = platform.processor() or platform.machine()
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo") as info:
+            model = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), model)
+    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
