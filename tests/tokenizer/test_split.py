@@ -1,0 +1,58 @@
+"""Words are cut exactly as tokenizers cuts them, and no character is ever lost."""
+
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Regex, pre_tokenizers
+
+from clearhead.errors import InputError
+from clearhead.tokenizer.split import PATTERNS, Splitter
+from tests.tokenizer.texts import texts
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@settings(max_examples=300)
+@given(text=texts)
+def test_same_words_as_tokenizers(name: str, text: str) -> None:
+    peer = pre_tokenizers.Split(Regex(PATTERNS[name]), "isolated")
+    assert Splitter(name)(text) == [word for word, _ in peer.pre_tokenize_str(text)]
+
+
+def test_same_words_as_the_byte_level_of_tokenizers(stdlib: list[str]) -> None:
+    peer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    splitter = Splitter("gpt2")
+    for text in stdlib[::40]:
+        lengths = [end - start for _, (start, end) in peer.pre_tokenize_str(text)]
+        assert [len(word) for word in splitter(text)] == lengths
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@given(text=texts)
+def test_ours_agree_with_the_regex_module_in_old_unicode(name: str, text: str) -> None:
+    """An engine that is neither `re` nor Rust; characters of newer Unicode left out, for its tables differ there."""
+    old = "".join(character for character in text if character.isprintable() or ord(character) < 0x3000)
+    old = "".join(character for character in old if character not in "\u1c89\ua7dc\u088f\ua7d2")
+    assert Splitter(name)(old) == regex.compile(PATTERNS[name], regex.V1).findall(old)
+
+
+@pytest.mark.parametrize("pattern", [*PATTERNS, r"\p{Han}+|[a-z]", r"(a)(b)|(?<=\n)c", r"\S+", "x*", r"[\P{L}\S]+"])
+@given(text=st.one_of(texts, st.text("abcx\n 漢", max_size=10)))
+def test_words_are_the_text(pattern: str, text: str) -> None:
+    words = Splitter(pattern)(text)
+    assert "".join(words) == text
+    assert "" not in words
+
+
+@given(text=st.text("abcx\n\t é漢", max_size=10))
+@pytest.mark.parametrize("pattern", [r"[a-c]+", r"(a)(b)", r"\s|x$", r"\p{Han}", r"[^\S\n]+|\P{L}"])
+def test_a_pattern_of_ones_own_is_cut_as_tokenizers_cuts_it(pattern: str, text: str) -> None:
+    peer = pre_tokenizers.Split(Regex(pattern.replace("$", r"\z")), "isolated")
+    assert Splitter(pattern)(text) == [word for word, _ in peer.pre_tokenize_str(text)]
+
+
+def test_a_broken_pattern_is_refused() -> None:
+    with pytest.raises(InputError, match=r"'\(a' is not a regular expression"):
+        Splitter("(a")
+    with pytest.raises(InputError, match="not a regular expression"):
+        Splitter(r"\p{Nonsense}")
