@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rich.console import Group
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -52,15 +53,15 @@ def glimpses(config: "ModelConfig", text: str, head: int = 1, seed: int = 1) -> 
     return result
 
 
-def grid(glimpse: Glimpse) -> Table:
+def grid(glimpse: Glimpse) -> Group:
     """Percentages, darker for more; a dot where the weight is zero, as it is behind a mask."""
-    table = Table(box=None, padding=(0, 0), title=glimpse.title, title_style="bold", title_justify="left")
+    table = Table(box=None, padding=(0, 0))
     table.add_column("", style="cyan")
     for word in glimpse.keys:
         table.add_column(f" {word}", justify="right", header_style="cyan", min_width=4)
     for word, row in zip(glimpse.queries, glimpse.weights, strict=True):
         table.add_row(f"{word} ", *map(cell, row))
-    return table
+    return Group(Text(glimpse.title, style="bold"), table)
 
 
 def cell(weight: float) -> Text:
