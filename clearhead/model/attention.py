@@ -61,7 +61,8 @@ def attention(
     scores = tap("scores", scores, "B H S T")
     if may_attend is not None:
         # before the softmax: masking afterwards leaves rows that no longer sum to one
-        scores = scores.masked_fill(~tap("mask", may_attend), -math.inf)
+        tap("mask", may_attend, "S T" if may_attend.dim() == 2 else "B H S T")
+        scores = scores.masked_fill(~may_attend, -math.inf)
     weights = tap("weights", softmax_or_zeros(scores), "B H S T")
     return dropout(weights, dropout_rate, dropout_rate > 0) @ v, weights
 

@@ -75,7 +75,7 @@ class KVCache:
     @property
     def lengths(self) -> Tensor:
         """Real tokens in each row, (B,)."""
-        return torch.full((self.batch,), self.length) if self.real is None else self.real.sum(-1)
+        return torch.full((self.batch,), self.length) if self.real is None else self.real[:, : self.length].sum(-1)
 
     def note(self, padding: Tensor | None, batch: int, count: int) -> Tensor | None:
         """Remember which of `count` new tokens are real, and say so for all; called once a pass, before the layers."""
@@ -86,7 +86,8 @@ class KVCache:
             padding = self.real.new_ones(batch, count)
         if self.real is None:
             self.real = padding.new_ones(batch, self.length)
-        self.real = torch.cat((self.real, padding), dim=1)
+        # up to the slots filled: a pass that was refused after this left a note of tokens that never came
+        self.real = torch.cat((self.real[:, : self.length], padding), dim=1)
         return self.real
 
     def reorder(self, rows: Tensor) -> None:

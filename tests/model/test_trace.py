@@ -1,0 +1,177 @@
+"""The trace: it sees everything, changes nothing, and reads back what it wrote."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import clearhead
+from clearhead.model.trace import Trace, recording, tap
+from tests.model.helpers import KINDS, close, lengths_to_padding, model, normal, tokens
+
+S, T = 5, 7
+SIZES = {"B": 3, "S": S, "T": T, "D": 24, "H": 4, "G": 2, "d": 6, "F": 40, "V": 29}
+
+
+def inputs(kind: str) -> tuple[Tensor, ...]:
+    if kind == "encoder-decoder":
+        return tokens(3, T), tokens(3, S, seed=1), lengths_to_padding([T, 4, 2], T)
+    return tokens(3, S), lengths_to_padding([S, 4, 2], S)
+
+
+def traced(kind: str, **changes: Any) -> tuple[Any, Trace, Tensor]:
+    built = model(kind, kv_heads=2, **changes)
+    with torch.no_grad(), clearhead.trace(built) as seen:
+        logits = built(*inputs(kind))
+    return built, seen, logits
+
+
+ATTENTION = ["q", "k", "v", "scores", "mask", "weights", "context", "output"]
+
+
+@pytest.mark.parametrize("placement", ["pre", "post"])
+def test_names_every_tensor_of_every_layer(placement: str) -> None:
+    _, seen, _ = traced("encoder-decoder", norm={"placement": placement})
+    for stack, attentions in (("encoder", ["self_attention"]), ("decoder", ["self_attention", "cross_attention"])):
+        for layer in range(2):
+            path = f"{stack}.layers.{layer}."
+            for attention in attentions:
+                for name in ATTENTION:
+                    assert f"{path}{attention}.{name}" in seen.tensors
+            for part in [*attentions, "feed_forward"]:
+                assert f"{path}{part}_residual.residual" in seen.tensors
+                assert f"{path}{part}_residual.norm.norm" in seen.tensors
+            assert f"{path}feed_forward.hidden" in seen.tensors
+    for name in ("tokens", "positions", "embedding"):
+        assert f"embedding.{name}" in seen.tensors
+        assert f"embedding.{name}#2" in seen.tensors  # source and target are embedded by one module
+    assert len(seen.named("weights")) == 2 + 2 * 2
+    assert len(seen.named("embedding")) == 2
+    assert list(seen)[-1] == "output.logits"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_letters_are_the_shapes(kind: str) -> None:
+    """Source and target have different lengths, so a wrong letter shows. A dimension of one stands for any."""
+    _, seen, _ = traced(kind, **({"head": {"kind": "masked"}} if kind == "encoder" else {}))
+    assert len(seen) > 20
+    for name in seen:
+        sizes = dict(SIZES)
+        if kind != "encoder-decoder":
+            sizes["T"] = S
+        elif name.startswith("encoder") or name in ("embedding.tokens", "embedding.positions", "embedding.embedding"):
+            sizes["S"] = T
+        elif "decoder" in name and ".self_attention" in name:
+            sizes["T"] = S
+        wanted = [sizes[letter] for letter in seen.letters[name].split()]
+        assert len(wanted) == seen[name].dim(), name
+        for found, size in zip(seen[name].shape, wanted, strict=True):
+            assert found in (size, 1), f"{name}: {tuple(seen[name].shape)} is not {seen.letters[name]}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shows_the_computation_and_does_not_change_it(kind: str) -> None:
+    built, seen, logits = traced(kind)
+    with torch.no_grad():
+        close(logits, built(*inputs(kind)))
+    for path, weights in seen.named("weights").items():
+        near = path.removesuffix("weights")
+        scores, mask = seen[near + "scores"], seen[near + "mask"]
+        close(weights, scores.masked_fill(~mask, float("-inf")).softmax(-1))
+        values = seen[near + "v"].repeat_interleave(2, 1)
+        close(seen[near + "context"], weights @ values)
+    if kind != "encoder":
+        close(seen["output.logits"], logits)
+
+
+def test_tap_is_the_identity() -> None:
+    x = normal(3, grad=True)
+    assert tap("x", x) is x
+    assert not recording()
+    with clearhead.trace(model()) as seen:
+        assert tap("x", x, "B") is x
+        assert recording()
+        x.data += 1
+        assert not torch.equal(seen["x"], x)  # a copy: what follows in place does not change it
+        assert not seen["x"].requires_grad
+    assert not recording()
+
+
+def test_lookup() -> None:
+    _, seen, _ = traced("decoder")
+    assert seen["logits"] is seen["output.logits"]  # the end of a path is enough where only one has it
+    with pytest.raises(KeyError, match=r"several tensors end in it: decoder\.layers\.0\.self_attention\.weights"):
+        seen["weights"]
+    with pytest.raises(KeyError, match=r"no single tensor 'nonsense'; recorded: embedding\.tokens"):
+        seen["nonsense"]
+
+
+def test_ends_with_its_block() -> None:
+    built = model()
+    with (
+        pytest.raises(clearhead.InputError, match="traces do not nest"),
+        clearhead.trace(built),
+        clearhead.trace(built),
+    ):
+        pass
+    assert not recording()
+    with pytest.raises(clearhead.InputError, match="token ids"), clearhead.trace(built) as seen:
+        built(torch.tensor([[99]]))
+    assert not recording()
+    assert all(not module._forward_hooks and not module._forward_pre_hooks for module in built.modules())
+    with clearhead.trace(built) as seen:  # a pass that failed half-way leaves no wrong path behind
+        with pytest.raises(clearhead.InputError):
+            built(torch.tensor([[99]]))
+        built(tokens(1, 3))
+    assert "embedding.tokens" in seen.tensors
+    assert "output.logits" in seen.tensors
+
+
+def test_saves_and_loads(tmp_path: Path) -> None:
+    _, seen, _ = traced("encoder-decoder")
+    path = tmp_path / "new" / "pass.safetensors"
+    seen.save(path)
+    read = Trace.load(path)
+    assert list(read) == list(seen)  # in order
+    assert read.letters == seen.letters
+    for name in seen:
+        assert torch.equal(read[name], seen[name])
+    table = json.loads(Path(f"{path}.json").read_text())
+    row = next(row for row in table["tensors"] if row["name"] == "decoder.layers.0.cross_attention.weights")
+    assert row == {"name": row["name"], "letters": "B H S T", "shape": [3, 4, S, T], "dtype": "float64"}
+
+
+def test_refuses_what_is_no_trace(tmp_path: Path) -> None:
+    with pytest.raises(clearhead.InputError, match=r"no trace at .*nothing"):
+        Trace.load(tmp_path / "nothing")
+    seen = traced("decoder")[1]
+    seen.save(tmp_path / "t")
+    (tmp_path / "t.json").write_text('{"format": "other"}')
+    with pytest.raises(clearhead.InputError, match=r"t\.json: format 'other' is not 'clearhead-trace-1'"):
+        Trace.load(tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "eager",
+        pytest.param(
+            "inductor",
+            marks=[
+                pytest.mark.long,
+                pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+            ],
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiles_whole(backend: str) -> None:
+    """No graph break at a tap: the compiler sees straight through it."""
+    torch._dynamo.reset()
+    built, ids = model(decoder_layers=1).float(), tokens(2, 9)
+    with torch.no_grad():
+        close(torch.compile(built, fullgraph=True, backend=backend)(ids), built(ids), 1e-5)
