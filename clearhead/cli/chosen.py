@@ -17,7 +17,7 @@ def chosen_model(name: str, changes: list[str], vocabulary: int | None = None) -
 
     settings: dict[str, Any] = {}
     for change in changes:
-        settings = merge(settings, assignment(change))
+        settings = merge(settings, assignment(change.removeprefix("model.")))  # as a recipe would call it, too
     if vocabulary is not None:
         settings = merge(settings, {"vocab_size": vocabulary})
     if name in PRESETS:

@@ -59,7 +59,7 @@ def sheet(config: ModelConfig, size: Size | None = None) -> list[Shape]:
     for path, tensor in taken.tensors.items():
         module, _, name = path.rpartition(".")
         stack, _, inside = module.partition(".layers.0.")
-        letters = spell(taken.letters[path], tensor)
+        letters = spell(name, taken.letters[path], tensor)
         if inside:
             rows.append(Shape(stack, layers[stack], inside, name, letters, tuple(tensor.shape), meaning(inside, name)))
         else:
@@ -74,12 +74,10 @@ def shallow(config: ModelConfig) -> ModelConfig:
     )
 
 
-def spell(letters: str, tensor: Tensor) -> tuple[str, ...]:
-    """A letter for each dimension. A mask comes without: it has the last of (B, H, S, T), or 1 where it broadcasts."""
-    if letters:
-        return tuple(letters.split())
-    named = zip(("B", "H", "S", "T")[-tensor.dim() :], tensor.shape, strict=True)
-    return tuple("1" if size == 1 and letter != "B" else letter for letter, size in named)
+def spell(name: str, letters: str, tensor: Tensor) -> tuple[str, ...]:
+    """A letter for each dimension; a mask says 1 where it broadcasts."""
+    named = zip(letters.split(), tensor.shape, strict=True)
+    return tuple("1" if name == "mask" and size == 1 and letter != "B" else letter for letter, size in named)
 
 
 def meaning(module: str, name: str) -> str:

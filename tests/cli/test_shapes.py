@@ -101,7 +101,7 @@ def test_mistakes_are_named(words: list[str], message: str) -> None:
 
 
 def test_settings_change_the_preset() -> None:
-    config = chosen_model("tiny", ["positions.kind=rope", "d_ff = 512", "norm.final=false"], 77)
+    config = chosen_model("tiny", ["positions.kind=rope", "d_ff = 512", "model.norm.final=false"], 77)
     wanted = configure("tiny", positions={"kind": "rope"}, d_ff=512, norm={"final": False}, vocab_size=77)
     assert config == wanted
     assert assignment("a.b=[1, 2]") == {"a": {"b": [1, 2]}}
