@@ -13,6 +13,7 @@ _HOME = {
     "ModelConfig": "clearhead.model",
     "build": "clearhead.model",
     "configure": "clearhead.model",
+    "load": "clearhead.decoding.load",
     "trace": "clearhead.model",
 }
 

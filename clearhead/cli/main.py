@@ -6,7 +6,20 @@ import sys
 import typer
 
 from clearhead import __version__
-from clearhead.cli import lab, profile, shapes, tokenizer, train, translate
+from clearhead.cli import (
+    average,
+    encode,
+    evaluate,
+    generate,
+    lab,
+    plot,
+    profile,
+    score,
+    shapes,
+    tokenizer,
+    train,
+    translate,
+)
 from clearhead.errors import InputError
 
 app = typer.Typer(
@@ -38,7 +51,13 @@ def options(
 app.command()(shapes.shapes)
 app.command()(profile.profile)
 app.command("train")(train.train)
+app.command()(average.average)
+app.command()(plot.plot)
 app.command()(translate.translate)
+app.command()(generate.generate)
+app.command()(score.score)
+app.command()(evaluate.evaluate)
+app.command()(encode.encode)
 app.add_typer(tokenizer.app)
 app.add_typer(lab.app)
 

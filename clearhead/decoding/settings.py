@@ -1,9 +1,11 @@
 """The table `decoding` of a recipe: how a run is decoded unless the caller says otherwise. Imports no torch."""
 
-from dataclasses import dataclass
-from typing import Literal
+import typing
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 from clearhead.errors import InputError
+from clearhead.settings import convert, nearest
 
 
 @dataclass(frozen=True)
@@ -13,6 +15,7 @@ class DecodingSettings:
     beam_size: int = 4  # 1: greedy
     length_penalty: float = 0.6
     length_form: Literal["gnmt", "power"] = "gnmt"
+    refill: bool = False  # a finished hypothesis gives its slot away, as in transformers
     max_extra: int = 50  # a translation has at most this many tokens more than its source
     max_source: int = 1024  # longer sources are cut, with a warning
 
@@ -39,3 +42,14 @@ class DecodingSettings:
             raise InputError(f"decoding.min_p must be between 0 and 1, not {self.min_p}")
         if self.repetition_penalty <= 0:
             raise InputError(f"decoding.repetition_penalty must be positive, not {self.repetition_penalty}")
+
+    def changed(self, changes: dict[str, Any]) -> "DecodingSettings":
+        """These settings with others in their place; None leaves one as it is."""
+        hints = typing.get_type_hints(DecodingSettings)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        for key, value in changes.items():
+            if key not in values:
+                raise InputError(f"unknown decoding setting {key!r}{nearest(key, list(values))}")
+            if value is not None:
+                values[key] = convert(hints[key], value, f"decoding.{key}")
+        return DecodingSettings(**values)

@@ -14,7 +14,7 @@ from clearhead.decoding.constraints import Constraints
 from clearhead.decoding.greedy import greedy
 from clearhead.decoding.steps import Hypothesis, ModelSteps
 from clearhead.errors import InputError
-from tests.decoding.conftest import opinionated
+from tests.decoding.models import opinionated
 
 END = 2
 

@@ -10,7 +10,7 @@ from clearhead.decoding.greedy import greedy
 from clearhead.decoding.sample import Chooser, Sampling, sample
 from clearhead.decoding.steps import ModelSteps, left_pad
 from clearhead.errors import InputError
-from tests.decoding.conftest import opinionated
+from tests.decoding.models import opinionated
 
 END = 2
 PROMPTS = [[5], [7, 8, 9], [5, 6], [4, 4, 4, 4, 4], [11, 3]]

@@ -1,0 +1,112 @@
+"""`clearhead generate`: let a language model go on."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clearhead.cli.filter import Filter
+from clearhead.cli.options import AsJson, Checkpoint, Device, RunFolder, Settings, Threads, chosen_settings
+from clearhead.errors import InputError
+
+if TYPE_CHECKING:
+    from clearhead.decoding.load import LoadedModel
+    from clearhead.decoding.results import Continuation
+
+
+def generate(
+    run: RunFolder,
+    prompt: Annotated[str, typer.Argument(metavar="[PROMPT]", help="Text to go on from; none: from the start.")] = "",
+    max_tokens: Annotated[int | None, typer.Option(metavar="N", help="Write at most this many tokens.")] = None,
+    temperature: Annotated[float | None, typer.Option(metavar="T", help="0: always the likeliest token.")] = None,
+    top_k: Annotated[int | None, typer.Option(metavar="K", help="Only the K likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(metavar="P", help="Only the likeliest with P of probability.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same text.")] = 0,
+    samples: Annotated[int, typer.Option(min=1, metavar="N", help="This many continuations of each prompt.")] = 1,
+    prompts: Annotated[Path | None, typer.Option(metavar="FILE", help='A prompt a line; "-": standard input.')] = None,
+    set_: Settings = None,
+    as_json: AsJson = False,
+    checkpoint: Checkpoint = "best",
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Continue a text. One prompt is written out as it grows; with --prompts, each line is continued in one line.
+
+    Settings not given are those of the run; --set changes any of its table `decoding` (min_p, no_repeat_ngram, …).
+
+    \b
+    Examples:
+      clearhead generate runs/shakespeare "ROMEO:" --seed 3
+      clearhead generate runs/shakespeare --max-tokens 500 --temperature 0.7 --top-p 0.95
+      clearhead generate runs/stories "Once upon a time" --samples 5 --json
+      clearhead generate runs/stories --prompts beginnings.txt --set no_repeat_ngram=4
+    """
+    from clearhead.decoding.load import load
+
+    model = load(run, checkpoint, device, threads)
+    model.require("decoder", "generate")
+    changes = {
+        **chosen_settings(set_),
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+    }
+    if prompts is not None:
+        continue_lines(model, prompts, seed, samples, changes, as_json)
+    elif as_json or samples > 1:
+        for continuation in model.generate(prompt, seed=seed, samples=samples, **changes):
+            print(json.dumps(described(continuation), ensure_ascii=False) if as_json else prompt + continuation.text)
+    else:
+        pieces = model.stream(prompt, seed=seed, **changes)
+        sys.stdout.write(prompt + next(pieces))  # the first piece first: a mistake shows before anything is written
+        for piece in pieces:
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+        sys.stdout.write("\n")
+
+
+def continue_lines(
+    model: "LoadedModel", file: Path, seed: int, samples: int, changes: dict[str, Any], as_json: bool
+) -> None:
+    """The filter: every line with its continuations, in columns of one line or as one object."""
+    lines = Filter(file)
+    for chunk in lines:
+        readable = {number: text for number, text in chunk if usable(model, lines, number, text)}
+        made = iter(model.generate(list(readable.values()), seed=seed, samples=samples, **changes))
+        written = []
+        for number, text in chunk:
+            pool = [next(made) for _ in range(samples)] if number in readable else []
+            if as_json:
+                data = {"line": number, "prompt": text, "continuations": [described(one) for one in pool]}
+                written.append(json.dumps(data, ensure_ascii=False))
+            else:
+                written.append("\t".join((text + one.text).replace("\t", " ") for one in pool))
+        lines.write(written)
+
+
+def usable(model: "LoadedModel", lines: Filter, number: int, text: str) -> bool:
+    """Whether a line is a prompt: something the tokenizer knows, and not too long."""
+    if not text.strip():
+        return False
+    most = model.settings.max_source
+    try:
+        length = len(model.prompt(text[: 64 * most]))
+    except InputError as error:
+        lines.warn(number, "could not be read and gave an empty line", str(error))
+        return False
+    if length > most:
+        lines.warn(number, f"longer than {most} tokens and gave an empty line")
+    return length <= most
+
+
+def described(made: "Continuation") -> dict[str, Any]:
+    return {
+        "text": made.text,
+        "log_prob": made.log_prob,
+        "finished": made.finished,
+        "tokens": made.tokens,
+        "log_probs": made.log_probs,
+    }

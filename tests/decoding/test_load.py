@@ -1,0 +1,182 @@
+"""One object for everything: `clearhead.load(run)`, on small runs of random weights."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import clearhead
+from clearhead.decoding.load import LoadedModel
+from clearhead.decoding.scoring import score_pairs
+from clearhead.errors import InputError
+from tests.decoding.models import byte_tokenizer, opinionated, small_run
+
+LINES = ["the cat sat", "", "Ünïcödé 日本", "the dog sat on the mat and the cat", "</s> is text"]
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    run = small_run(tmp_path_factory.mktemp("runs") / "pairs", "encoder-decoder", decoding={"max_extra": 6})
+    return clearhead.load(run)
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    data = {"data": {"text": "x", "documents": "line"}, "decoding": {"max_tokens": 12}}
+    return clearhead.load(small_run(tmp_path_factory.mktemp("runs") / "text", "decoder", **data))
+
+
+def test_translations_carry_everything(translator: LoadedModel) -> None:
+    found = translator.translate(LINES, n_best=3, alignment=True)
+    assert len(found) == len(LINES)
+    for line, best in zip(LINES, found, strict=True):
+        assert best.text == translator.tokenizer.decode(best.tokens)
+        assert len(best.log_probs) == len(best.tokens) + best.finished
+        assert len(best.others) == 2
+        assert best.score >= best.others[0].score >= best.others[1].score
+        source = translator.source(line)[0]
+        assert best.alignment is not None
+        assert [link.target for link in best.alignment] == list(range(len(best.tokens)))
+        assert all(0 <= link.source < len(source) and 0 < link.weight <= 1 for link in best.alignment)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_scoring_a_translation_gives_its_log_probabilities(translator: LoadedModel, beam_size: int) -> None:
+    found = translator.translate(LINES, beam_size=beam_size)
+    sources = [translator.source(line)[0] for line in LINES]
+    start, end = translator.tokenizer.bos_id, translator.tokenizer.eos_id
+    written = [[start, *one.tokens, *([end] if one.finished else [])] for one in found]
+    for one, log_probs in zip(found, score_pairs(translator.model, sources, written), strict=True):
+        assert one.log_probs == pytest.approx(log_probs, abs=1e-4)
+    texts = ["the cat", "", "日本", "dog", "</s>"]
+    for text, score in zip(texts, translator.score(LINES, texts), strict=True):
+        assert score.tokens == [*translator.tokenizer.encode_ordinary(text), end]
+        assert len(score.log_probs) == len(score.tokens)
+
+
+def test_lines_do_not_change_each_other(translator: LoadedModel) -> None:
+    together = translator.translate(LINES * 3)
+    for line, found in zip(LINES * 3, together, strict=True):
+        alone = translator.translate(line)[0]
+        assert alone.text == found.text
+        assert alone.score == pytest.approx(found.score, abs=1e-4)
+
+
+def test_forced_beginnings(translator: LoadedModel) -> None:
+    found = translator.translate(LINES[:2], prefixes=["the ", "dog"])
+    assert [one.text[:3] for one in found] == ["the", "dog"]
+    with pytest.raises(InputError, match="1 prefixes for 2 sources"):
+        translator.translate(LINES[:2], prefixes=["the "])
+
+
+def test_long_sources_are_cut_and_said_so(translator: LoadedModel) -> None:
+    ids, cut = translator.source("cat " * 50_000)
+    assert len(ids) == translator.settings.max_source
+    assert cut
+    assert ids[-1] == translator.tokenizer.eos_id
+    assert translator.source("cat")[1] is False
+
+
+def test_settings_come_from_the_run_and_can_be_changed(tmp_path: Path) -> None:
+    model = clearhead.load(small_run(tmp_path, "encoder-decoder", decoding={"beam_size": 2, "max_extra": 3}))
+    assert model.settings.beam_size == 2
+    line = "the cat sat"
+    assert len(model.translate(line)[0].tokens) <= len(model.source(line)[0]) + 3
+    with pytest.raises(InputError, match="n_best must be between 1 and beam_size = 2"):
+        model.translate(line, n_best=3)
+    with pytest.raises(InputError, match="did you mean 'beam_size'"):
+        model.translate(line, beam_sise=3)
+    with pytest.raises(InputError, match=r"decoding\.beam_size must be a whole number"):
+        model.translate(line, beam_size="4")
+
+
+def test_streams_are_the_same_text_in_pieces(writer: LoadedModel) -> None:
+    for seed in range(4):
+        whole = writer.generate("the cat", seed=seed, temperature=1.5)[0]
+        pieces = list(writer.stream("the cat", seed=seed, temperature=1.5))
+        assert "".join(pieces) == whole.text
+        assert len(pieces) > 1
+        assert all("\ufffd" not in piece for piece in pieces) or "\ufffd" in whole.text
+
+
+def test_generation_does_not_depend_on_the_batch(writer: LoadedModel) -> None:
+    prompts = ["the cat", "a", "", "the dog sat on the mat"]
+    together = writer.generate(prompts, seed=7, samples=2)
+    assert len(together) == 8
+    for i, prompt in enumerate(prompts):
+        alone = writer.generate(prompt, seed=7, samples=2)
+        assert [one.text for one in alone] == [one.text for one in together[2 * i : 2 * i + 2]]
+    assert writer.generate("the cat", seed=7)[0].text != writer.generate("the cat", seed=8)[0].text
+
+
+def test_scoring_texts(writer: LoadedModel) -> None:
+    made = writer.generate("the cat", temperature=1.0, max_tokens=30)[0]
+    score = writer.score(["the cat" + made.text])[0]
+    assert score.tokens[-1] == writer.tokenizer.eos_id
+    ids = writer.document("the cat sat")
+    logits = writer.model(torch.tensor([ids[:-1]])).log_softmax(-1)
+    wanted = logits[0].gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+    assert writer.score(["the cat sat"])[0].log_probs == pytest.approx(wanted.tolist(), abs=1e-5)
+
+
+def test_learned_positions_limit_what_is_written() -> None:
+    model = opinionated(0, "gpt2", vocab_size=275, positions={"max_length": 16}, head={"bias": False}).float()
+    loaded = LoadedModel(model, byte_tokenizer())
+    made = loaded.generate("the cat", max_tokens=500, temperature=1.0)[0]
+    assert len(loaded.prompt("the cat")) + len(made.log_probs) - 1 <= 16
+    with pytest.raises(InputError, match="learned positions end at 16"):
+        loaded.generate("Ünïcödé " * 10)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_encoding(tmp_path: Path, pooled: bool) -> None:
+    loaded = clearhead.load(small_run(tmp_path, "encoder"))
+    if pooled:
+        head = {"kind": "pooled", "classes": 4, "bias": False}
+        model = opinionated(0, "tiny", vocab_size=275, kind="encoder", head=head).float()
+        loaded = LoadedModel(model, byte_tokenizer())
+    lines = ["the cat sat", "a", "the dog sat on the mat"]
+    vectors, made = loaded.encode(lines), loaded.predict(lines)
+    for line, states, prediction in zip(lines, vectors, made, strict=True):
+        ids = loaded.tokens(line)
+        assert states.shape == (len(ids), 16)
+        assert prediction.shape == ((4,) if pooled else (len(ids), 5))
+        with torch.inference_mode():
+            alone = loaded.model.hidden(torch.tensor([ids]))[0]
+        torch.testing.assert_close(states, alone, atol=1e-5, rtol=1e-4)
+    with pytest.raises(InputError, match="line 2 has no tokens"):
+        loaded.encode(["a", ""])
+
+
+def test_the_wrong_kind_is_named(translator: LoadedModel, writer: LoadedModel) -> None:
+    with pytest.raises(InputError, match=r"cannot generate: its model is of the kind 'encoder-decoder'.*translate"):
+        translator.generate("x")
+    with pytest.raises(InputError, match=r"cannot translate: its model is of the kind 'decoder'.*generate"):
+        writer.translate("x")
+    with pytest.raises(InputError, match="cannot encode"):
+        writer.encode(["x"])
+    with pytest.raises(InputError, match="2 sources and 1 targets"):
+        translator.score(["a", "b"], ["c"])
+
+
+def test_damaged_runs_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no run at"):
+        clearhead.load(tmp_path / "nothing")
+    run = small_run(tmp_path / "run", "encoder-decoder")
+    weights = run / "checkpoints" / "step_00000001" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-5] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(InputError, match="damaged"):
+        clearhead.load(run)
+    weights.write_bytes(content[:100])
+    with pytest.raises(InputError, match="damaged"):
+        clearhead.load(run)
+
+
+def test_threads_are_left_as_they_were(translator: LoadedModel) -> None:
+    before = torch.get_num_threads()
+    translator.threads = 2
+    translator.translate("the cat")
+    assert torch.get_num_threads() == before
+    translator.threads = 1
