@@ -41,12 +41,16 @@ class Places:
 
 
 def places(
-    tokens: Tensor, padding: Tensor | None = None, documents: Tensor | None = None, cache: KVCache | None = None
+    tokens: Tensor,
+    padding: Tensor | None = None,
+    documents: Tensor | None = None,
+    cache: KVCache | None = None,
+    name: str = "padding",  # what the caller calls it, should it be refused
 ) -> Places:
     """Positions of a pass over `tokens` (B, S): they count the real tokens of each document."""
     batch, length = tokens.shape
     if padding is not None:
-        check_padding(padding, batch, length)
+        check_padding(padding, batch, length, name)
     past = 0
     if cache is not None:
         if documents is not None:

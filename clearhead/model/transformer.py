@@ -37,7 +37,7 @@ class EncoderDecoder(nn.Module):
     def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Tensor:
         """Source ids (B, T) to the memory (B, T, D) that the decoder looks into."""
         check_tokens(source, "source")
-        at = places(source, source_padding)
+        at = places(source, source_padding, name="source_padding")
         return self.encoder(self.embedding(source, at.queries, at.longest), at)
 
     def decode(
@@ -55,7 +55,7 @@ class EncoderDecoder(nn.Module):
         if source_padding is not None:
             check_padding(source_padding, memory.size(0), memory.size(1), "source_padding")
         seen = Sight(None if source_padding is None else padding_mask(source_padding))
-        at = places(target, target_padding, cache=cache)
+        at = places(target, target_padding, cache=cache, name="target_padding")
         return self.decoder(self.embedding(target, at.queries, at.longest), at, memory, seen, cache)
 
     def hidden(
