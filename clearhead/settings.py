@@ -92,8 +92,10 @@ def to_dict(settings: Any) -> dict[str, Any]:
         value = getattr(settings, field.name)
         if dataclasses.is_dataclass(value):
             result[field.name] = to_dict(value)
-        elif value is not None:
-            result[field.name] = list(value) if isinstance(value, tuple) else value
+        elif isinstance(value, tuple):
+            result[field.name] = [to_dict(item) if dataclasses.is_dataclass(item) else item for item in value]
+        elif value is not None and field.init:
+            result[field.name] = value
     return result
 
 
