@@ -1,13 +1,16 @@
 """The pages say only what is there: files, tests, commands with their options, make targets and headings exist."""
 
 import ast
+import itertools
 import re
 import shlex
 from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from clearhead.cli.main import app
 from tests.cli.test_main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,10 +43,10 @@ def commands(page: Path) -> list[list[str]]:
     lines += [span.group(1) for span in re.finditer(r"`(clearhead [^`]*)`", prose(page))]
     found = []
     for line in lines:
-        for part in line.split("|"):
-            words = part.strip().removeprefix(".venv/bin/")
-            if words.startswith("clearhead "):
-                found.append(shlex.split(words, comments=True))
+        for part in line.split(" | "):
+            words = shlex.split(part.removeprefix(".venv/bin/"), comments=True) if "clearhead " in part else []
+            if words[:1] == ["clearhead"]:  # `tokenizer encode|decode` stands for both
+                found += map(list, itertools.product(*(word.split("|") for word in words)))
     return found
 
 
@@ -102,3 +105,21 @@ def test_make_targets_exist(page: Path) -> None:
         bench = target.removeprefix("bench-")
         known = re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
         assert known or (bench != target and (ROOT / "bench" / f"{bench}.py").exists()), f"{page.name}: make {target}"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def test_the_readme_s_python_runs() -> None:
+    programs = blocks(ROOT / "README.md", "python")
+    assert programs
+    for program in programs:
+        exec(compile(program, "README.md", "exec"), {})
+
+
+def test_the_readme_s_table_is_what_the_command_prints() -> None:
+    result = CliRunner().invoke(app, ["shapes"])
+    printed = {line.rstrip() for line in result.stdout.splitlines()}
+    (table,) = blocks(ROOT / "README.md", "text")
+    assert [line for line in table.splitlines() if line not in printed] == []
