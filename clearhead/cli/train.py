@@ -1,9 +1,15 @@
 """`clearhead train`: from a recipe to a model in a run folder; the same command again goes on where it stopped."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from clearhead.data.splits import Splits
+    from clearhead.training.loop import Callback, Loop
+    from clearhead.training.report import Log
 
 EXAMPLES = """
 Examples:
@@ -43,9 +49,39 @@ def train(
         return
     from clearhead.training.session import train
 
-    outcome = train(loaded, run or Path("runs") / Path(recipe).stem)
+    outcome = train(loaded, run or Path("runs") / Path(recipe).stem, attach=show_samples)
     if outcome.signal:
         raise typer.Exit(128 + outcome.signal)
+
+
+def show_samples(splits: "Splits", log: "Log") -> "Sequence[Callback]":
+    """Callbacks that show, at each validation, what the model makes of a few validation examples."""
+    from clearhead.decoding.load import LoadedModel
+    from clearhead.model import DecoderOnly, EncoderDecoder
+
+    def show(loop: "Loop") -> None:
+        wanted, model = loop.settings.samples, loop.model
+        sharded = loop.ranks.count > 1 and loop.ranks.parallel == "fsdp"  # then no rank has the whole model
+        if not loop.update.validation or not wanted or sharded:
+            return
+        loaded = LoadedModel(model, splits.tokenizer, device=loop.ranks.device.type)
+        if isinstance(model, EncoderDecoder):
+            examples = splits.validation.examples(wanted)
+            answers = loaded.translate([example.source for example in examples], beam_size=1)
+            for example, answer in zip(examples, answers, strict=True):
+                right = "" if answer.text == example.target else f"   (wanted {shorten(example.target)})"
+                log(f"    {shorten(example.source)}  →  {shorten(answer.text)}{right}")
+        elif isinstance(model, DecoderOnly):
+            prompt = splits.validation.examples(1)[0].source[:20]
+            log(f"    {shorten(prompt)}  →  {shorten(loaded.generate(prompt, max_tokens=100)[0].text)}")
+
+    return [show]
+
+
+def shorten(text: str, most: int = 100) -> str:
+    """One line, and not too long a one."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 train.__doc__ = f"{train.__doc__}\n\n\b\n{EXAMPLES}"

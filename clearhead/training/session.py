@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -25,9 +25,9 @@ from clearhead.training.checkpoint import Checkpoints, average, clean_up, newest
 from clearhead.training.compile import compile_hidden
 from clearhead.training.config import Recipe, refuse_changes
 from clearhead.training.distributed import Ranks, gathered
-from clearhead.training.loop import Callback, Loop, Progress, seed_of
+from clearhead.training.loop import Callback, Loop, Objective, Progress, seed_of
 from clearhead.training.report import Display, Log, Metrics, TensorBoard
-from clearhead.training.validate import Validation
+from clearhead.training.validate import Validation, evaluate
 
 Attach = Callable[[Splits, Log], Sequence[Callback]]
 
@@ -40,6 +40,7 @@ class Outcome:
     splits: Splits
     progress: Progress
     signal: int = 0
+    tests: dict[str, dict[str, float]] = field(default_factory=dict)  # scores by the name of the test set
 
 
 def train(recipe: Recipe, folder: str | os.PathLike[str], attach: Attach | None = None, quiet: bool = False) -> Outcome:
@@ -70,11 +71,25 @@ def train(recipe: Recipe, folder: str | os.PathLike[str], attach: Attach | None 
             count = sum(parameter.numel() for parameter in model.parameters())
             log(f"training {count:,} parameters on {len(splits.train):,} examples into {path}")
         signal_number = go(loop, run, splits, attach, log)
-        if ranks.first and settings.average and progress.step == settings.steps and not signal_number:
-            used = average(run, settings.average, settings.average_of)
-            log(f"averaged {len(used)} checkpoints, {used[0].name} to {used[-1].name}, into 'average'")
+        tests: dict[str, dict[str, float]] = {}
+        if ranks.first and not signal_number:
+            if settings.average:
+                used = average(run, settings.average, settings.average_of)
+                log(f"averaged {len(used)} checkpoints, {used[0].name} to {used[-1].name}, into 'average'")
+            tests = test(run, splits, settings.max_tokens, log)
         ranks.barrier()
-        return Outcome(run, splits, progress, signal_number)
+        return Outcome(run, splits, progress, signal_number, tests)
+
+
+def test(run: Run, splits: Splits, max_tokens: int, log: Log) -> dict[str, dict[str, float]]:
+    """How the best checkpoint does on each test set there is."""
+    sets = {**({"test": splits.test} if splits.test else {}), **splits.extra}
+    results = {}
+    for name, data in sets.items():
+        objective = Objective(run.build("best"), 0.0, torch.float32)
+        results[name] = evaluate(objective, data, data.plan(0, 0, max_tokens), Ranks())
+        log(f"{name}: " + "  ".join(f"{key} {value:.4f}" for key, value in results[name].items()))
+    return results
 
 
 def prepare(recipe: Recipe, path: Path, ranks: Ranks, log: Log) -> tuple[Splits, ModelConfig]:

@@ -9,7 +9,8 @@ import torch
 
 from clearhead.data.batch import Dataset
 from clearhead.model import DecoderOnly
-from clearhead.training.loop import Loop
+from clearhead.training.distributed import Ranks
+from clearhead.training.loop import Loop, Objective
 
 
 class Validation:
@@ -23,7 +24,7 @@ class Validation:
         settings, progress = loop.settings, loop.progress
         if progress.step % settings.validate_every and progress.step != settings.steps:
             return
-        scores = loop.update.validation = evaluate(loop, self.data, self.batches)
+        scores = loop.update.validation = evaluate(loop.objective, self.data, self.batches, loop.ranks)
         if progress.best is None or scores["loss"] < progress.best:
             progress.best, progress.best_step, progress.stale = scores["loss"], progress.step, 0
         else:
@@ -33,19 +34,19 @@ class Validation:
 
 
 @torch.no_grad()
-def evaluate(loop: Loop, data: Dataset, batches: list[list[int]]) -> dict[str, float]:
+def evaluate(objective: Objective, data: Dataset, batches: list[list[int]], ranks: Ranks) -> dict[str, float]:
     """The loss per token; where there are answers to be right or wrong, also the share of tokens and of whole
     sequences that are right. If each token of a sequence is the first choice after the true ones before it, greedy
     search writes exactly that sequence: `exact` is the score of real decoding, without its cost."""
-    loop.wrapped.eval()
-    ranks, answers = loop.ranks, not isinstance(loop.model, DecoderOnly)
+    objective.eval()
+    answers = not isinstance(objective.model, DecoderOnly)
     sums = torch.zeros(3, dtype=torch.float64)  # loss, right tokens, right sequences
     count = rows = 0
     turns = -(-len(batches) // ranks.count)  # as many for each rank: FSDP gathers the weights together in each
     for turn in range(turns):
         number = turn * ranks.count + ranks.rank
         batch = data.collate(batches[min(number, len(batches) - 1)]).to(ranks.device)
-        found = loop.objective(batch, answers).double().cpu()
+        found = objective(batch, answers).double().cpu()
         if number < len(batches):
             sums += found if answers else found * torch.tensor([1.0, 0.0, 0.0])
             count, rows = count + batch.count, rows + len(batch.labels)

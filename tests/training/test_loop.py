@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from clearhead.data.batch import Batch
 from clearhead.errors import InputError
 from clearhead.training.config import TrainingSettings
+from clearhead.training.distributed import Ranks
 from clearhead.training.loop import Loop, Progress, seed_of
 from clearhead.training.optimizer import build_optimizers
 from clearhead.training.schedule import learning_rate
@@ -183,7 +184,7 @@ def test_validation_is_the_plain_loss_and_exact_is_what_greedy_search_would_scor
     chosen = settings(steps=100, peak=1e-2)
     loop = Loop(small.model(dropout=0.1), parts.train, chosen)
     loop.run()
-    scores = evaluate(loop, parts.validation, parts.validation.plan(0, 0, 50))
+    scores = evaluate(loop.objective, parts.validation, parts.validation.plan(0, 0, 50), Ranks())
     model = loop.model.eval()
     total = count = right = exact = 0.0
     for index in range(len(parts.validation)):
