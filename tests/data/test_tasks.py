@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 import clearhead
 from clearhead.data import IGNORE, DataSettings, build
+from clearhead.data.plan import plan_by_length
 from clearhead.errors import InputError
 
 
@@ -123,8 +125,25 @@ def test_the_plan_is_a_function_of_seed_and_epoch():
     for other in (dataset.plan(4, 5, 128), dataset.plan(3, 6, 128)):
         assert {frozenset(batch) for batch in other} != {frozenset(batch) for batch in plan}, "other batches"
         assert other != plan
-    widths = [dataset.collate(batch).labels.shape[1] for batch in plan]
-    assert widths not in (sorted(widths), sorted(widths, reverse=True)), "lengths come in random order"
+
+
+def test_lengths_come_in_random_order():
+    dataset = build(lists(examples=2000)).train
+    widths = [dataset.collate(batch).labels.shape[1] for batch in dataset.plan(0, 0, 128)]
+    assert abs(np.corrcoef(widths, range(len(widths)))[0, 1]) < 0.3
+
+
+def test_cuts_move_from_epoch_to_epoch():
+    """Even where no two examples have the same length, so that their order is always the same."""
+    lengths = np.arange(1, 60)
+    plans = [plan_by_length(lengths, lengths, 0, epoch, 256) for epoch in range(6)]
+    assert len({frozenset(map(tuple, map(sorted, plan))) for plan in plans}) > 2
+
+
+def test_short_lists_are_spread_over_all_parts():
+    splits = build(lists(symbols=2, longest=8))
+    means = [np.mean([len(source) for source, _ in part.examples()]) for part in (splits.train, splits.test)]
+    assert abs(means[0] - means[1]) < 0.7
 
 
 def test_batches_are_nearly_full():

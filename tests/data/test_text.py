@@ -253,6 +253,8 @@ def test_masks_leave_marks_and_padding_alone():
         assert not (guessed & ~batch.inputs["padding"]).any()
         assert (batch.labels[guessed] >= len(LETTERS.special)).all()
         assert guessed.any(1).all(), "something to guess in every window"
+        short = stream("abcdefghij", 16, kind=MaskedTokens).collate([0], 0, epoch)
+        assert (short.labels[0, 10:] == IGNORE).all()
 
 
 def test_masked_examples_show_both_texts(write):
