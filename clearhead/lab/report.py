@@ -77,8 +77,13 @@ def size_words(one: Entry) -> str:
 
 
 def finding(one: Entry) -> str:
-    """The verdict as a sentence of its own."""
-    return one.verdict.sentence[:1].upper() + one.verdict.sentence[1:]
+    """The verdict as a sentence of its own, or as the rest of "holds only if …"."""
+    sentence = one.verdict.sentence
+    return sentence if one.verdict.word == "holds only if" else sentence[:1].upper() + sentence[1:]
+
+
+def full_stop(one: Entry) -> str:
+    return "" if one.verdict.word == "holds only if" else "."
 
 
 def source_link(one: Entry) -> str:
@@ -109,7 +114,7 @@ def markdown(entries: list[Entry]) -> str:
         parts += [
             f"## {experiment.name}",
             f"**Claim.** {experiment.claim}",
-            f"**Verdict: *{one.verdict.word}*.** {finding(one)}.",
+            f"**Verdict: *{one.verdict.word}*{full_stop(one)}** {finding(one)}.",
             f"![{experiment.measured}](lab/{experiment.name}.svg)",
             table(numbers_table(one)),
             "**Arms.** " + "; ".join(f"*{arm}*: {what}" for arm, what in experiment.arms.items()) + ".",
@@ -167,7 +172,7 @@ def section(one: Entry) -> str:
     arms = "; ".join(f"<i>{html.escape(arm)}</i>: {html.escape(what)}" for arm, what in experiment.arms.items())
     return (
         f'<h2 id="{experiment.name}">{experiment.name}</h2><p><b>Claim.</b> {html.escape(experiment.claim)}</p>'
-        f'<p><b class="verdict">{one.verdict.word}.</b> {html.escape(finding(one))}.</p>{svg}'
+        f'<p><b class="verdict">{one.verdict.word}{full_stop(one)}</b> {html.escape(finding(one))}.</p>{svg}'
         f"<table><tr>{''.join(f'<th>{html.escape(cell)}</th>' for cell in heading)}</tr>{cells}</table>"
         f"<p><b>Arms.</b> {arms}.</p><p><b>Measured.</b> {html.escape(experiment.measured)}</p>"
         f"<p><b>Rule, fixed beforehand.</b> {html.escape(experiment.rule)}</p>"

@@ -38,7 +38,7 @@ class Trained:
         """Loss per token, and where there are answers also `accuracy` and `exact`; after a breakdown the worst."""
         if self.diverged is not None:
             return {"loss": math.log(self.model.config.vocab_size), "accuracy": 0.0, "exact": 0.0}
-        return evaluate(self.loop, data, data.plan(0, 0, max_tokens))
+        return evaluate(self.loop.objective, data, data.plan(0, 0, max_tokens), self.loop.ranks)
 
     def smoothed(self, points: int) -> list[float]:
         """The training loss in `points` stretches of equal length, each its mean; a breakdown shortens it."""

@@ -88,22 +88,22 @@ def verdict(results: Results) -> Verdict:
     widest, trained = results.sizes["d_k"][-1], results.sizes["trained_d_k"][-1]
     if entropy["unscaled"] > 0.5 * entropy["scaled"] or gradient["unscaled"] > 0.5 * gradient["scaled"]:
         return Verdict("does not hold here", f"at d_k = {widest} the unscaled softmax is not saturated")
+    less = gradient["scaled"] / gradient["unscaled"]
     saturated = (
-        f"Unscaled, at d_k = {widest} the entropy is {entropy['unscaled']:.2f} of its maximum "
-        f"(scaled {entropy['scaled']:.2f}), and {gradient['scaled'] / gradient['unscaled']:.1f} times less gradient"
+        f"Unscaled, at d_k = {widest} the entropy of the weights is {entropy['unscaled']:.2f} of its maximum "
+        f"(scaled {entropy['scaled']:.2f}) and {less:.1f} times less gradient passes"
     )
     harm = results.difference("unscaled", "scaled", "last_loss")
     rest = results.difference("unscaled, small start", "scaled", "last_loss")
     rescue = results.difference("unscaled", "unscaled, small start", "last_loss")
+    harmed = f"{saturated}. Training at d_k = {trained} ends {harm} nats higher without scaling"
     if harm.low <= 0:
-        word = "does not hold here" if harm.high < 0 else "cannot tell at this size"
-        return Verdict(word, f"{saturated}; training at d_k = {trained} ends {harm} nats higher without scaling")  # type: ignore[arg-type]
-    harmed = f"{saturated}; training at d_k = {trained} ends {harm} nats higher"
+        return Verdict("does not hold here" if harm.high < 0 else "cannot tell at this size", harmed)
     if rescue.low > 0 and rest.mean < 0.5 * harm.mean:
         return Verdict(
             "holds only if",
-            f"{harmed}, but only if it starts saturated: with a small start and no scaling the loss is {rest} nats "
-            "above the scaled one. It is the start that the scaling saves, not the stability of what follows",
+            f"training starts saturated: with a small start and no scaling, only {rest} nats of the harm are left. "
+            f"{harmed}; most of what the scaling saves is the start, not the stability of what follows",
         )
     return Verdict("holds", f"{harmed}, and a small start alone does not repair it ({rest} nats above)")
 

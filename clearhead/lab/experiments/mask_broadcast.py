@@ -1,0 +1,173 @@
+"""A padding mask on the wrong axis: (B, S) read as (S, T), which fits without complaint when B = S.
+
+Row b of the padding mask says which tokens of sequence b are real. Broadcast as (S, T) it says instead what query
+number b may see, in every sequence alike. Nothing crashes. The task is to count, for each token of a list, how often
+it occurs in the list, so a key that is wrongly hidden costs an answer, and one wrongly shown does too.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from clearhead.data.batch import Batch, generator
+from clearhead.data.sequences import Counting
+from clearhead.lab.drawing import dots, lines, panels
+from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
+from clearhead.lab.training import brief, lists, small, train
+from clearhead.model.attention import attention
+
+ARMS = {
+    "right": "(B, T) as (B, 1, 1, T): no query sees padding",
+    "read as (S, T)": "the padding of sequence b hides keys from query b, in every sequence",
+    "hides queries": "(B, T) as (B, 1, S, 1): padding sees nothing, but is seen by all",
+    "no mask": "padding is seen like any token",
+}
+
+
+def read_as_square(q: Tensor, k: Tensor, v: Tensor, may_attend: Tensor | None = None, *rest: Any) -> Any:
+    if may_attend is not None and may_attend.size(0) == q.size(2) == k.size(2):
+        return attention(q, k, v, may_attend[:, 0, 0, :])  # (B, T), taken for (S, T)
+    return attention(q, k, v, may_attend)
+
+
+def hide_queries(q: Tensor, k: Tensor, v: Tensor, may_attend: Tensor | None = None, *rest: Any) -> Any:
+    return attention(q, k, v, None if may_attend is None else may_attend.transpose(-1, -2))
+
+
+def without_mask(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
+    return attention(q, k, v)
+
+
+ATTEND: dict[str, Any] = {
+    "right": attention,
+    "read as (S, T)": read_as_square,
+    "hides queries": hide_queries,
+    "no mask": without_mask,
+}
+
+
+class Squares(Counting):
+    """The counting task in batches of as many lists as the longest has numbers, one of that length in each."""
+
+    @classmethod
+    def of(cls, data: Any) -> "Squares":
+        return cls(data.texts, data.tokenizer, data.head["classes"] - 1)
+
+    def plan(self, seed: int, epoch: int, max_tokens: int) -> list[list[int]]:
+        side = self.head["classes"] - 1
+        order = generator(seed, epoch).permutation(len(self)).tolist()
+        longest = [index for index in order if self.tokens.lengths[index] == side]
+        others = [index for index in order if self.tokens.lengths[index] < side]
+        count = min(len(longest), len(others) // (side - 1))
+        return [[longest[i], *others[i * (side - 1) : (i + 1) * (side - 1)]] for i in range(count)]
+
+
+@torch.no_grad()
+def accuracy_of(model: Any, batches: Sequence[Batch]) -> float:
+    right = total = 0
+    for batch in batches:
+        counted = batch.labels >= 0
+        answers = model(**batch.inputs).argmax(-1)
+        right += int(((answers == batch.labels) & counted).sum())
+        total += int(counted.sum())
+    return right / total
+
+
+@torch.no_grad()
+def neighbours(model: Any, batch: Batch) -> float:
+    """How far the first list's logits move (RMS) when the order of the other lists changes: it should be 0."""
+    order = torch.tensor([0, *range(len(batch.labels) - 1, 0, -1)])
+    turned = {name: value[order] for name, value in batch.inputs.items()}
+    return float((model(**batch.inputs)[0] - model(**turned)[0]).square().mean().sqrt())
+
+
+def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
+    side = sizes["side"]
+    data = lists("count", symbols=6, longest=side, examples=sizes["examples"])
+    train_data, validation = Squares.of(data.train), Squares.of(data.validation)
+    config = small(data.tokenizer.size, kind="encoder", head=train_data.head)
+    trained = train(config, train_data, brief(sizes["steps"], seed, peak=2e-3), attend=ATTEND[arm])
+    model = trained.model.eval()
+    together = [validation.collate(indices) for indices in validation.plan(0, 0, 0)]
+    alone = [validation.collate([index]) for index in range(sizes["alone"])]
+    middle = sorted(trained.norms)[len(trained.norms) // 2]
+    return {
+        "loss": trained.scores(validation)["loss"],
+        "accuracy": accuracy_of(model, together),
+        "alone": accuracy_of(model, alone),
+        "neighbours": neighbours(model, together[0]),
+        "norm": middle,
+        "spikes": max(trained.norms[len(trained.norms) // 5 :]) / middle,
+        "first_loss": trained.losses[0],
+        "course": trained.smoothed(sizes["points"]),
+    }
+
+
+def verdict(results: Results) -> Verdict:
+    wrong = "read as (S, T)"
+    normal = results.mean(wrong, "loss") < 0.5 * results.mean(wrong, "first_loss")
+    lost = results.difference("right", wrong, "accuracy")
+    spikes = results.difference(wrong, "right", "spikes")
+    sentence = (
+        f"the loss falls from {results.mean(wrong, 'first_loss'):.2f} to {results.mean(wrong, 'loss'):.2f} nats as if "
+        f"nothing were wrong (right: {results.mean('right', 'loss'):.2f}); accuracy is "
+        f"{results.mean(wrong, 'accuracy'):.3f} "
+        f"against {results.mean('right', 'accuracy'):.3f}, and a list's logits move by "
+        f"{results.mean(wrong, 'neighbours'):.2f} with its neighbours in the batch. The largest gradient is "
+        f"{results.mean(wrong, 'spikes'):.1f} times the usual one (right: {results.mean('right', 'spikes'):.1f})"
+    )
+    if lost.low <= 0:
+        return Verdict("cannot tell at this size", sentence)
+    if not normal:
+        return Verdict("does not hold here", f"the damage is not quiet: {sentence}")
+    if spikes.low > 0:
+        return Verdict("holds", sentence)
+    return Verdict(
+        "holds only if", f"one leaves out the gradients, which are no less steady than the right model's: {sentence}"
+    )
+
+
+def figure(results: Results) -> Figure:
+    drawn, axes = panels(3)
+    points = results.sizes["points"]
+    steps = [results.sizes["steps"] / points * (number + 1) for number in range(points)]
+    courses = {arm: results.curve(arm, "course") for arm in ARMS}
+    lines(axes[0], steps, courses, "update", "training loss (nats per token)", "Every loss falls", "y")
+    right = {arm: results.interval(arm, "accuracy") for arm in ARMS}
+    dots(axes[1], right, "share of right answers, validation", "What is lost")
+    moved = {arm: results.interval(arm, "neighbours") for arm in ARMS}
+    dots(axes[2], moved, "change of the logits (root mean square)", "Other lists of the batch change places")
+    return drawn
+
+
+EXPERIMENT = Experiment(
+    number=3,
+    name="mask-broadcast",
+    claim="A mask that broadcasts the wrong way does not crash: it quietly damages training, and makes gradients "
+    "unstable.",
+    arms=ARMS,
+    measured="An encoder that counts, in batches of as many lists as a list has places: validation loss and accuracy, "
+    "accuracy on lists alone, how far a list's logits depend on its neighbours, and the norms of the gradient (their "
+    "median, and the largest after the first fifth of training over the median).",
+    rule="Of the arm read as (S, T). Quiet: its validation loss ends below half of its first loss. Damage: the 95% "
+    "interval of right minus wrong accuracy lies above zero. Unstable: that of wrong minus right largest gradient lies "
+    "above zero. All three: holds. Quiet damage with steady gradients: holds only if one leaves out the gradients. "
+    "Loud "
+    "damage: does not hold. No damage: cannot tell.",
+    measure=measure,
+    verdict=verdict,
+    figure=figure,
+    quick={"seeds": 3, "side": 12, "examples": 10_000, "steps": 400, "alone": 100, "points": 10},
+    full={"seeds": 5, "side": 16, "examples": 50_000, "steps": 3000, "alone": 500, "points": 25},
+    columns={
+        "loss": "validation loss (nats)",
+        "accuracy": "accuracy",
+        "alone": "accuracy, one list at a time",
+        "neighbours": "dependence on neighbours (logits, RMS)",
+        "norm": "gradient norm, median",
+        "spikes": "largest gradient / median",
+    },
+)
