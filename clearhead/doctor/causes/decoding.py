@@ -1,0 +1,123 @@
+"""Causes that lie in decoding: offsets, contents and owners of a cache, and the loop that generates."""
+
+from clearhead.doctor.causes import Facts, Known
+from clearhead.doctor.finding import Cause
+
+STEPWISE = ("cache", "generate", "length")
+
+
+def failed(facts: Facts) -> set[str]:
+    """The ways of feeding the cache that failed, where nothing else explains it."""
+    if facts.none("future.visible", "prefix.differs", "batch.coupled", "mode.random", "mode.remembers"):
+        return set(facts.of("cache.differs", "failed", []))
+    return set()
+
+
+STEPS = {"one by one", "a prompt, then one by one"}
+
+
+def offset(facts: Facts) -> float:
+    if facts.of("cache.differs", "window") or shared(facts) > 0.9:
+        return 0.3
+    return 0.9 if failed(facts) & STEPS else 0.5 if failed(facts) else 0.0
+
+
+def contents(facts: Facts) -> float:
+    return 0.8 if failed(facts) & STEPS else 0.0
+
+
+def rotation(facts: Facts) -> float:
+    return 0.75 if failed(facts) & STEPS else 0.0
+
+
+def flag(facts: Facts) -> float:
+    if facts.of("cache.differs", "causal_flag"):
+        return 0.97
+    return 0.85 if failed(facts) & STEPS and "at once" not in failed(facts) else 0.0
+
+
+def chunk(facts: Facts) -> float:
+    if failed(facts) == {"in chunks of three"}:
+        return 0.97
+    return 0.72 if "in chunks of three" in failed(facts) and "at once" not in failed(facts) else 0.0
+
+
+def shared(facts: Facts) -> float:
+    several = {"two requests in turns", "a second request"} & failed(facts)
+    # the very first request is fed one by one: nothing can be left over from another
+    return (0.96 if "one by one" not in failed(facts) else 0.2) if several else 0.0
+
+
+def reorder(facts: Facts) -> float:
+    return 0.97 if failed(facts) == {"rows reordered"} else 0.0
+
+
+def step(facts: Facts) -> float:
+    greedy = facts.has("generate.not-greedy") or facts.has("generate.prompt")
+    if greedy and facts.none("cache.differs", "future.visible", "prefix.differs"):
+        return 0.95
+    return 0.1 if greedy else 0.0
+
+
+CAUSES: list[Known] = [
+    (
+        Cause(
+            "cache-offset", "positions of cached tokens are off", "positions = torch.arange(S)",
+            "positions = torch.arange(cache.length, cache.length + S)",
+            "After the prompt the offset is forgotten, counted twice, or applied before it grew.",
+        ),
+        offset, STEPWISE,
+    ),
+    (
+        Cause(
+            "cache-contents", "the cache holds the wrong keys or values", "self.keys = keys",
+            "self.keys = torch.cat([self.keys, keys], dim=2)",
+            "Something was overwritten, dropped or put in another order.",
+        ),
+        contents, STEPWISE,
+    ),
+    (
+        Cause(
+            "cache-rotation", "cached keys are rotated twice or not at all", "cache.append(k); k = rotate(cache.k)",
+            "k = rotate(k); cache.append(k)", "Keys must carry the rotation of the position they were read at.",
+        ),
+        rotation, STEPWISE,
+    ),
+    (
+        Cause(
+            "causal-flag-cached", "the mask of a new query is aligned at the first key, as is_causal does",
+            "scaled_dot_product_attention(q, k, v, is_causal=True)",
+            "scaled_dot_product_attention(q, k, v, attn_mask=mask)   # aligned at the bottom right",
+            "The flag's triangle starts at the top left: a single new query sees the first key only.",
+        ),
+        flag, STEPWISE,
+    ),
+    (
+        Cause(
+            "chunk-mask", "tokens fed together see each other's future", "mask = None if cache else causal(S)",
+            "mask = causal(S, T)[T - S :]", "One token at a time needs no mask; several at a time do.",
+        ),
+        chunk, STEPWISE,
+    ),
+    (
+        Cause(
+            "cache-shared", "requests share a cache", "def __init__(self, layers={}): ...", "self.layers = {}",
+            "A mutable default, a class attribute or a buffer of the model outlives the request.",
+        ),
+        shared, STEPWISE,
+    ),
+    (
+        Cause(
+            "reorder-skipped", "the cache is not reordered with the beams", "return cache",
+            "return [t[rows] for t in cache]", "A hypothesis goes on with another one's past.",
+        ),
+        reorder, STEPWISE,
+    ),
+    (
+        Cause(
+            "generate-step", "the loop reads or feeds the wrong token", "logits[:, 0].argmax(-1)",
+            "logits[:, -1].argmax(-1)", "The next token follows from the last position, and must itself be fed next.",
+        ),
+        step, STEPWISE,
+    ),
+]

@@ -1,0 +1,53 @@
+"""One probe a file. A probe is a module with `run(subject) -> list[Finding]`; it raises NotArmed when it has no say.
+
+`QUICK` probes take well under a second each on a tiny model; the others train something or use long inputs.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+
+from clearhead.doctor.finding import Finding
+from clearhead.doctor.subject import Subject
+
+Probe = Callable[[Subject], list[Finding]]
+
+# name: what it asks, in one line; the order is the order of the report
+PROBES = {
+    "future": "no position sees its future",
+    "prefix": "a prefix gives the same outputs as the whole",
+    "reach": "every token that may be seen is seen, and none beyond the window",
+    "batch": "a row gives the same outputs alone and in company",
+    "padding": "padding changes nothing",
+    "finite": "outputs and gradients stay finite",
+    "mode": "evaluation is repeatable, and training without dropout agrees with it",
+    "paths": "every way to run the model gives the same outputs",
+    "cache": "decoding with the cache gives the same outputs as the full pass",
+    "generate": "greedy generation picks what the full pass finds most likely",
+    "position": "order matters, and positions behave as declared",
+    "attention": "attention weights sum to one over the keys",
+    "scale": "scores keep their size when heads get wider",
+    "embedding": "embeddings are scaled exactly",
+    "parameters": "every parameter is used, trained, saved and tied as declared",
+    "optimizer": "the optimizer trains every parameter and spares the gains",
+    "initial": "the untrained loss is that of guessing",
+    "loss": "the loss is the one declared",
+    "invariance": "padding and order do not change the loss",
+    "update": "one update is one step down the gradient of the whole batch",
+    "schedule": "the learning rate rises to its peak and falls from there",
+    "packed": "packed documents give the same outputs as apart",
+    "parity": "with reference weights the outputs are the reference's",
+    "length": "all of this holds at lengths where tables and kernels change",
+    "precision": "16-bit errors do not grow with the position",
+    "floor": "random tokens cannot be predicted",
+}
+SLOW = {"length", "precision", "floor"}
+
+
+def load(name: str) -> Probe:
+    """The run function of a probe."""
+    return import_module(f"clearhead.doctor.probes.{name}").run
+
+
+def show(value: float) -> str:
+    """A measured size as people read it."""
+    return f"{value:.2g}"

@@ -1,0 +1,131 @@
+"""Attention weights sum to one over the keys they mix.
+
+The softmax is watched, and the product that uses its result: whatever layout the code prefers, the axis that the
+product sums over is the axis that must have been normalised. Which scores a mask left standing is noted as well.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
+from clearhead.doctor.probes import show
+from clearhead.doctor.subject import Subject, View
+from clearhead.doctor.watch import Product, Seen, Softmax, Watch
+
+
+def user(softmax: Softmax, products: list[Product]) -> Tensor | None:
+    """The weights as the next product takes them, their keys in the last axis; None if no product does."""
+    for product in products:
+        if product.order < softmax.order:
+            continue
+        if product.left.numel() == softmax.weights.numel():
+            return product.left
+        if product.right.numel() == softmax.weights.numel():
+            return product.right.transpose(-2, -1)
+        return None
+    return None
+
+
+def off_one(sums: Tensor) -> float:
+    """How far the sums are from one; a query that may look at nothing sums to zero."""
+    return float(torch.minimum((sums - 1).abs(), sums.abs()).max())
+
+
+def judge(softmax: Softmax, weights: Tensor) -> Finding | None:
+    off = off_one(weights.double().sum(dim=-1))
+    if off < 1e-2:
+        return None
+    axis = softmax.dim - softmax.scores.dim()
+    # a softmax over the keys whose result was masked or changed afterwards still has its own sums right
+    changed = abs(float(weights.double().sum()) - float(softmax.weights.double().sum())) > 1e-3
+    other_axis = axis != -1 or not changed
+    message = (
+        f"the weights that mix the values sum to {show(float(weights.double().sum(dim=-1).flatten()[0]))}, not to one, "
+        f"over the keys (softmax over axis {axis} of {tuple(softmax.scores.shape)})"
+    )
+    severity = ERROR if other_axis else WARNING
+    return Finding("attention.unnormalised", severity, message, {"axis": axis, "after": changed}, (softmax.where,))
+
+
+def changed_weights(seen: Seen) -> list[Finding]:
+    """Softmaxes over the keys whose result was changed before it mixed the values."""
+    used = [(softmax, user(softmax, seen.products)) for softmax in seen.softmaxes]
+    judged = [judge(softmax, weights) for softmax, weights in used if weights is not None]
+    return [finding for finding in judged if finding is not None and finding.evidence["after"]]
+
+
+def blind(subject: Subject, seen: Seen, length: int) -> Finding | None:
+    """In causal self-attention every token may look at itself."""
+    for softmax in seen.softmaxes[:1]:
+        if tuple(softmax.weights.shape[-2:]) == (length, length):
+            own = softmax.weights.diagonal(dim1=-2, dim2=-1)[..., 1:]
+            if float(own.abs().max()) == 0.0:
+                message = "in the first attention no token gives any weight to itself"
+                return Finding("attention.blind", WARNING, message, {}, (softmax.where,))
+    return None
+
+
+def future_scores(subject: Subject, view: View, model: nn.Module, path: str = "") -> dict[str, float | bool]:
+    """What stands in the scores of future tokens as they enter the softmax: hidden, a constant, or a step below."""
+    tokens = subject.tokens(2)
+    with Watch() as watch:
+        subject.quiet(view, model, tokens, path=path)
+    seen, length = watch.seen, tokens.size(1)
+    future = torch.ones(length, length, dtype=torch.bool).triu(1)
+    # where one layer of several forgets its mask, that layer is the one to look at
+    found: dict[str, float | bool] = {}
+    for call in seen.fused:
+        if call.query.size(-2) == call.key.size(-2) == length:
+            found = {"standing": not call.causal and (call.mask is None or visible_ahead(call.mask, future))}
+    for softmax in seen.softmaxes:
+        if tuple(softmax.scores.shape[-2:]) != (length, length):
+            continue
+        scores = softmax.scores.double().reshape(-1, length, length)
+        ahead = scores[:, future]
+        facts: dict[str, float | bool] = {"standing": bool((ahead > -1e3).any())}
+        if facts["standing"]:
+            facts["constant"] = float(ahead.std()) < 1e-6
+            product = next((p for p in reversed(seen.products) if p.order < softmax.order), None)
+            if product is not None and product.out.numel() == scores.numel():
+                facts["step"] = step(scores, product.out.double().reshape(scores.shape), future)
+            return facts
+        found = facts
+    return found
+
+
+def visible_ahead(mask: Tensor, future: Tensor) -> bool:
+    """Does a mask given to a fused kernel let any future token through?"""
+    full = mask.expand(*mask.shape[:-2], *future.shape)[..., future]
+    return bool(full.any()) if mask.dtype == torch.bool else bool((full > -1e3).any())
+
+
+def step(scores: Tensor, product: Tensor, future: Tensor) -> float:
+    """By how much past scores stand above future ones once the product itself is taken out."""
+    past = ~future
+    x, y = product[:, past].flatten(), scores[:, past].flatten()
+    slope = ((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).pow(2).sum()
+    level = (y - slope * x).mean()
+    return float(level - (scores[:, future] - slope * product[:, future]).mean())
+
+
+def run(subject: Subject) -> list[Finding]:
+    findings: list[Finding] = []
+    seen_any = False
+    for view in subject.views:
+        tokens = subject.tokens(2)
+        with Watch() as watch:
+            subject.quiet(view, subject.model(), tokens)
+        seen_any = seen_any or bool(watch.seen.softmaxes or watch.seen.fused)
+        found = None
+        for softmax in watch.seen.softmaxes:
+            weights = user(softmax, watch.seen.products)
+            found = judge(softmax, weights) if weights is not None else None
+            if found is not None:
+                findings.append(found)
+                break
+        if view.causal and found is None:
+            own = blind(subject, watch.seen, tokens.size(1))
+            findings += [own] if own is not None else []
+    if not seen_any:
+        raise NotArmed("no attention was seen: neither a softmax nor a fused kernel ran")
+    return findings

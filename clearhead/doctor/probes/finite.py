@@ -1,0 +1,87 @@
+"""Nothing turns into NaN: not for a row of padding alone, not in 16 bits, not with scores that are very large.
+
+A query that may look at nothing must not poison the gradients of the whole batch; a softmax must not overflow.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.finding import ERROR, WARNING, Finding
+from clearhead.doctor.subject import Subject, View, shake
+
+
+def finite_gradients(model: nn.Module) -> list[str]:
+    """The parameters whose gradient holds something that is no number."""
+    return [name for name, p in model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
+
+
+def passes(
+    subject: Subject, view: View, model: nn.Module, tokens: Tensor, real: Tensor | None
+) -> tuple[bool, list[str]]:
+    """Are the outputs of real tokens finite, and which gradients of their sum are not?"""
+    model.zero_grad()
+    out = subject.run(view, model, tokens, real)
+    kept = out if real is None else out[real.any(dim=1)] if not view.aligned else out[real]
+    good = bool(kept.isfinite().all())
+    if good and kept.requires_grad:
+        kept.float().pow(2).mean().backward()
+    return good, finite_gradients(model)
+
+
+def masks(real: Tensor) -> dict[str, Tensor]:
+    whole_row, left = real.clone(), real.clone()
+    whole_row[1] = False
+    left[1, :4] = False
+    return {"a row of padding alone": whole_row, "padding on the left": left}
+
+
+def run(subject: Subject) -> list[Finding]:
+    findings: list[Finding] = []
+    tokens = subject.tokens(3, 7, seed=5)
+    for dtype in (subject.dtype, torch.float16, torch.bfloat16):
+        model = shake(subject.raw(dtype=dtype))
+        narrow = dtype in (torch.float16, torch.bfloat16)
+        for view in subject.views:
+            cases: dict[str, Tensor | None] = {"ordinary tokens": None}
+            if view.padded:
+                cases |= masks(torch.ones_like(tokens, dtype=torch.bool))
+            for name, real in cases.items():
+                try:
+                    good, bad = passes(subject, view, model, tokens, real)
+                except RuntimeError:
+                    continue  # a kernel that does not exist in 16 bits on this machine
+                if good and not bad:
+                    continue
+                what = f"gradients of {len(bad)} parameters, {bad[0]} among them," if good else "outputs of real tokens"
+                message = f"with {name} in {str(dtype)[6:]} the {what} are not finite ({view.name}, batch 3, length 7)"
+                evidence = {"case": name, "dtype": str(dtype), "gradient": good, "view": view.name}
+                severity = WARNING if real is None and narrow else ERROR
+                kind = "finite.padding" if real is not None else "finite.values"
+                findings.append(Finding(kind, severity, message, evidence))
+    return [*unique(findings), *large_scores(subject)]
+
+
+def unique(findings: list[Finding]) -> list[Finding]:
+    """One finding for each case and width: the first that failed."""
+    kept: dict[tuple[str, bool], Finding] = {}
+    for finding in findings:
+        kept.setdefault((finding.id, "16" in finding.evidence["dtype"]), finding)
+    return list(kept.values())
+
+
+def large_scores(subject: Subject) -> list[Finding]:
+    """With every matrix a hundred times larger, scores reach the tens of thousands: exp() alone overflows there."""
+    model = shake(subject.raw(dtype=torch.float32))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(100.0)
+    view = subject.views[0]
+    try:
+        out = subject.quiet(view, model, subject.tokens())
+    except RuntimeError:
+        return []
+    if out.isfinite().all():
+        return []
+    message = "with every matrix a hundred times larger (float32) the outputs are not finite: something overflows"
+    return [Finding("finite.large", ERROR, message, {})]

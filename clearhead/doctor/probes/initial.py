@@ -1,0 +1,26 @@
+"""Before training, a model can only guess: its loss on random tokens is about ln V."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from clearhead.doctor.describe import Encoder
+from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
+from clearhead.doctor.subject import Subject
+
+
+def run(subject: Subject) -> list[Finding]:
+    if isinstance(subject.spec, Encoder):
+        raise NotArmed("an encoder's outputs need not be logits")
+    losses = []
+    for seed in range(2):
+        logits = subject.whole(subject.raw(seed), subject.inputs(8, 13, seed=60 + seed)).double()
+        labels = torch.randint(logits.size(-1), logits.shape[:2], generator=torch.Generator().manual_seed(seed))
+        losses.append(float(F.cross_entropy(logits.flatten(0, 1), labels.flatten())))
+    loss, guess = sum(losses) / 2, math.log(logits.size(-1))
+    if loss - guess <= 1.0:
+        return []
+    message = f"the untrained loss is {loss:.2f}; guessing among {logits.size(-1)} tokens costs ln V = {guess:.2f}"
+    severity = ERROR if loss > 2 * guess else WARNING
+    return [Finding("initial.loss", severity, message, {"loss": loss, "guess": guess})]

@@ -1,0 +1,127 @@
+"""Tables end, kernels switch blocks, integers run out: the same properties at 127 to 129, 255 to 257, 511 to 513.
+
+A prefix must give the same outputs, the future must stay unseen, the cache must agree with the full pass, and at
+depth one neighbouring tokens must be told apart and reach the output, all the way to the end.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.describe import CausalLM
+from clearhead.doctor.finding import ERROR, Finding, NotArmed
+from clearhead.doctor.probes import show
+from clearhead.doctor.subject import Subject, View, gap, outputs
+
+LADDER = (127, 128, 129, 255, 256, 257, 511, 512, 513)
+
+
+def longest(subject: Subject, view: View) -> int:
+    """The longest input of the ladder that the model takes."""
+    limit = subject.spec.length_limit or max(LADDER) + 7
+    for length in sorted({520, 264, 136, 72, limit}, reverse=True):
+        if length > limit:
+            continue
+        try:
+            subject.quiet(view, subject.model(), subject.tokens(1, length))
+            return length
+        except Exception:
+            continue
+    raise NotArmed("the model takes no long inputs")
+
+
+def causal(subject: Subject, view: View, tokens: Tensor, rungs: list[int]) -> list[Finding]:
+    model, tolerance = subject.model(), subject.tolerance(view)
+    whole = subject.quiet(view, model, tokens)
+    for rung in rungs:
+        size = gap(subject.quiet(view, model, tokens[:, :rung]), whole[:, :rung])
+        if size > tolerance:
+            message = f"{rung} {view.name} alone and inside {tokens.size(1)} give outputs that differ by {show(size)}"
+            return [Finding("length.prefix", ERROR, message, {"rung": rung})]
+        if rung % 2:
+            continue
+        changed = tokens.clone()
+        changed[:, rung] = subject.other(tokens)[:, rung]
+        size = gap(subject.quiet(view, model, changed)[:, :rung], whole[:, :rung])
+        if size > tolerance:
+            message = f"in {tokens.size(1)} {view.name}, changing number {rung} moves earlier outputs by {show(size)}"
+            return [Finding("length.future", ERROR, message, {"rung": rung})]
+    return []
+
+
+def cached(subject: Subject, tokens: Tensor, rungs: list[int]) -> list[Finding]:
+    spec: Any = subject.spec
+    if not isinstance(spec, CausalLM) or spec.cached is None:
+        return []
+    model, view = subject.model(), subject.views[0]
+    whole = subject.quiet(view, model, tokens)
+    for rung in rungs:
+        with torch.no_grad():
+            _, cache = spec.cached(model, tokens[:, : rung - 1], None)
+            out, cache = spec.cached(model, tokens[:, rung - 1 : rung], cache)
+            more, _ = spec.cached(model, tokens[:, rung : rung + 1], cache)
+        size = gap(torch.cat([outputs(out), outputs(more)], dim=1), whole[:, rung - 1 : rung + 1])
+        if size > subject.tolerance(view):
+            message = f"after a prompt of {rung - 1} tokens cached outputs differ from the full pass by {show(size)}"
+            return [Finding("length.cache", ERROR, message, {"rung": rung})]
+    return []
+
+
+def told_apart(subject: Subject, view: View, tokens: Tensor, rungs: list[int]) -> list[Finding]:
+    """At depth one, swap two neighbours just before a later token: its output must move; and so for a change."""
+    try:
+        model = subject.model(layers=1)
+    except NotArmed:
+        return []
+    window = getattr(subject.spec, "window", None)
+    if window is not None and window < 6:
+        return []
+    whole, other = subject.quiet(view, model, tokens), subject.other(tokens)
+    # the same row in company: what rounding does at this length
+    company = subject.quiet(view, model, torch.cat([tokens, other]))[:1]
+    rounding = 1e-13 if subject.dtype == torch.float64 else 1e-6
+    floor = max(20 * gap(whole, company), rounding * subject.spread(view))
+    for rung in sorted({*rungs, tokens.size(1) - 6}):
+        last = rung + 3 if view.aligned and view.causal else -1
+        changed = tokens.clone()
+        changed[:, rung] = other[:, rung]
+        if gap(subject.quiet(view, model, changed)[:, last], whole[:, last]) <= floor:
+            message = f"changing {view.name} {rung} does not move the output of a token soon after it"
+            return [Finding("length.lost", ERROR, message, {"rung": rung, "view": view.name})]
+        if subject.spec.positions == "none" or torch.equal(tokens[:, rung], tokens[:, rung + 1]):
+            continue
+        swapped = tokens.clone()
+        swapped[:, rung], swapped[:, rung + 1] = tokens[:, rung + 1], tokens[:, rung]
+        if gap(subject.quiet(view, model, swapped)[:, last], whole[:, last]) <= floor:
+            message = f"swapping {view.name} {rung} and {rung + 1} moves no later output: their positions collide"
+            return [Finding("length.collide", ERROR, message, {"rung": rung, "view": view.name})]
+    return []
+
+
+def refused(subject: Subject, view: View) -> list[Finding]:
+    limit = subject.spec.length_limit
+    if limit is None:
+        return []
+    try:
+        subject.quiet(view, subject.model(), subject.tokens(1, limit + 1))
+    except Exception:
+        return []
+    message = f"{limit + 1} {view.name} went through, though {limit} is declared the limit"
+    return [Finding("length.limit", ERROR, message, {"limit": limit})]
+
+
+def run(subject: Subject) -> list[Finding]:
+    if not subject.exact():
+        raise NotArmed("equality cannot be asked for in 16 bits")
+    findings: list[Finding] = []
+    for view in subject.views:
+        length = longest(subject, view)
+        tokens = subject.tokens(1, length, seed=200)
+        rungs = [rung for rung in LADDER if rung + 3 < length]
+        if view.causal:
+            findings += causal(subject, view, tokens, rungs)
+            findings += cached(subject, tokens, rungs[::3] + rungs[2::3])
+        findings += told_apart(subject, view, tokens, rungs)
+        findings += refused(subject, view)
+    return findings

@@ -1,0 +1,22 @@
+"""Every declared way to run the model (another kernel, attention weights returned) gives the same outputs."""
+
+from clearhead.doctor.finding import ERROR, Finding, NotArmed
+from clearhead.doctor.probes import show
+from clearhead.doctor.subject import Subject, gap
+
+
+def run(subject: Subject) -> list[Finding]:
+    if not subject.spec.paths:
+        raise NotArmed("no other paths described")
+    if not subject.exact():
+        raise NotArmed("equality cannot be asked for in 16 bits")
+    findings = []
+    for view in subject.views:
+        model, tokens = subject.model(), subject.tokens()
+        usual = subject.quiet(view, model, tokens)
+        for path in subject.spec.paths:
+            size = gap(usual, subject.quiet(view, model, tokens, path=path))
+            if size > subject.tolerance(view):
+                message = f"the path {path!r} gives outputs that differ from forward's by {show(size)} ({view.name})"
+                findings.append(Finding("paths.differ", ERROR, message, {"path": path, "view": view.name}))
+    return findings

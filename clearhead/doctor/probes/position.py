@@ -1,0 +1,169 @@
+"""Order matters, and positions behave as declared.
+
+A single layer without positions cannot tell the order of the tokens before it: permuting them must move the output.
+With absolute positions a constant input gives different outputs at different places. With relative ones (rotary,
+ALiBi) it gives the same output everywhere, and its scores depend on the distance alone.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
+from clearhead.doctor.probes import show
+from clearhead.doctor.subject import Subject, View, gap
+from clearhead.doctor.watch import Watch
+
+RELATIVE = ("rotary", "alibi", "relative")
+
+
+def shallow(subject: Subject, view: View) -> object:
+    try:
+        return subject.model(layers=1)
+    except NotArmed:
+        return None if view.causal else subject.model()
+
+
+def order_matters(subject: Subject, view: View) -> Finding | None:
+    """Permute what comes before the last token (for an encoder: everything) and look at the output."""
+    model = shallow(subject, view)
+    if model is None:
+        raise NotArmed("build takes no layers: a deeper causal model tells order apart even without positions")
+    tokens = subject.tokens(2, 9, seed=16)
+    order = torch.tensor([3, 0, 6, 1, 7, 5, 2, 4, 8])
+    before = subject.quiet(view, model, tokens)  # type: ignore[arg-type]
+    after = subject.quiet(view, model, tokens[:, order])  # type: ignore[arg-type]
+    if view.causal:
+        size = gap(before[:, -1], after[:, -1])
+    else:
+        size = gap(before[:, order], after) if view.aligned else gap(before, after)
+    if size > subject.tolerance(view):
+        return None
+    message = (
+        f"permuting the {view.name} before the last one leaves its output as it was (moved by {show(size)}): "
+        "the model does not know their order. If that is meant, declare positions='none'"
+    )
+    return Finding("position.missing", ERROR, message, {"view": view.name})
+
+
+def neighbours(subject: Subject, view: View) -> Finding | None:
+    """Swap two neighbours before the last token, at each place: each swap must move the output."""
+    model = shallow(subject, view)
+    if model is None:
+        return None
+    tokens = subject.tokens(1, 11, seed=17)
+    # neighbours must differ for a swap to mean anything
+    tokens[:, 1::2] = torch.where(tokens[:, 1::2] == tokens[:, 0:-1:2], subject.other(tokens)[:, 1::2], tokens[:, 1::2])
+    before = subject.quiet(view, model, tokens)  # type: ignore[arg-type]
+    same = []
+    for place in range(tokens.size(1) - 2):
+        order = list(range(tokens.size(1)))
+        order[place], order[place + 1] = place + 1, place
+        if bool((tokens[:, place] == tokens[:, place + 1]).all()):
+            continue
+        after = subject.quiet(view, model, tokens[:, order])  # type: ignore[arg-type]
+        size = gap(before[:, -1], after[:, -1])
+        window = getattr(subject.spec, "window", None)
+        if size <= subject.tolerance(view) and (window is None or place > tokens.size(1) - window):
+            same.append(place)
+    if not same:
+        return None
+    message = f"swapping {view.name} {same[0]} and {same[0] + 1} does not move the last output: their positions collide"
+    return Finding("position.collide", ERROR, message, {"view": view.name, "places": same})
+
+
+def constant_input(subject: Subject, view: View) -> Finding | None:
+    """One token repeated: absolute positions show in the outputs, relative ones must not."""
+    declared = subject.spec.positions
+    if declared is None or not view.aligned:
+        return None
+    tokens = torch.full((1, 9), int(subject.tokens(1, 1)[0, 0]))
+    out = subject.quiet(view, subject.model(), tokens)
+    moved = [gap(out[:, i], out[:, i + 1]) for i in range(8)]
+    tolerance = max(subject.tolerance(view), 1e-6 * subject.spread(view))
+    if declared == "absolute" and min(moved) <= subject.tolerance(view):
+        place = moved.index(min(moved))
+        message = f"one token repeated gives the same output at positions {place} and {place + 1}"
+        return Finding("position.constant", ERROR, message, {"view": view.name, "all": max(moved) <= tolerance})
+    if declared in RELATIVE and max(moved) > tolerance:
+        place = moved.index(max(moved))
+        message = (
+            f"one token repeated gives outputs that differ by {show(max(moved))} between positions {place} and "
+            f"{place + 1}, though {declared} positions touch the scores only"
+        )
+        return Finding("position.not-relative", ERROR, message, {"view": view.name, "output": True})
+    return None
+
+
+def distances(subject: Subject, view: View, length: int) -> tuple[Tensor, str] | None:
+    """The first layer's scores of a constant input, against the diagonal: (H, S, S), and where they were computed."""
+    tokens = torch.full((1, length), int(subject.tokens(1, 1)[0, 0]))
+    with Watch() as watch:
+        subject.quiet(view, subject.model(), tokens)
+    for scores, where in watch.seen.scores():
+        if tuple(scores.shape[-2:]) == (length, length):
+            scores = scores.reshape(-1, length, length).double()
+            return scores - scores.diagonal(dim1=-2, dim2=-1).unsqueeze(-1), where
+    return None
+
+
+def by_distance(subject: Subject, view: View) -> list[Finding]:
+    """Scores of a constant input depend on the distance alone; ALiBi's fall by its slopes."""
+    declared = subject.spec.positions
+    watched = distances(subject, view, 13) if declared in RELATIVE else None
+    if watched is None:
+        return []
+    scores, where = watched
+    window = getattr(subject.spec, "window", None) or 13
+    worst = 0.0
+    for distance in range(1, min(13, window)):
+        line = scores.diagonal(offset=-distance, dim1=-2, dim2=-1)
+        worst = max(worst, float((line - line[:, :1]).abs().max()))
+    usual = float(scores.tril().clamp(min=-1e3).std())
+    findings = []
+    if worst > 1e-3 * max(usual, 1e-9):
+        message = (
+            f"scores of one token repeated differ by {show(worst)} at equal distance: what {declared} positions do "
+            "depends on where a token stands, not on the distance alone"
+        )
+        evidence = {"view": view.name, "output": False}
+        findings.append(Finding("position.not-relative", ERROR, message, evidence, (where,)))
+    elif declared == "alibi":
+        findings += slopes(scores, where)
+    return findings
+
+
+def paper_slopes(heads: int) -> list[float]:
+    """The slopes of the ALiBi paper, for any number of heads."""
+    power = 2 ** math.floor(math.log2(heads))
+    first = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
+    more = [2.0 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)]
+    return first + more[: heads - power]
+
+
+def slopes(scores: Tensor, where: str) -> list[Finding]:
+    found = sorted((-scores.diagonal(offset=-1, dim1=-2, dim2=-1)[:, 0]).tolist())
+    wanted = sorted(paper_slopes(len(found)))
+    if any(slope <= 0 for slope in found):
+        message = f"ALiBi must lower scores with the distance; here one moves by {show(-found[0])} a token"
+        return [Finding("position.slopes", ERROR, message, {"sign": True}, (where,))]
+    if max(abs(a - b) for a, b in zip(found, wanted, strict=True)) > 1e-3 * wanted[-1]:
+        shown = ", ".join(show(slope) for slope in found)
+        message = f"the ALiBi slopes of {len(found)} heads are {shown}; the paper's are {', '.join(map(show, wanted))}"
+        return [Finding("position.slopes", WARNING, message, {"sign": False}, (where,))]
+    return []
+
+
+def run(subject: Subject) -> list[Finding]:
+    findings: list[Finding | None] = []
+    if not subject.exact():
+        raise NotArmed("equality cannot be asked for in 16 bits")
+    for view in subject.views:
+        if subject.spec.positions != "none":
+            missing = order_matters(subject, view)
+            findings.append(missing or neighbours(subject, view))
+        findings.append(constant_input(subject, view))
+        if view.aligned:
+            findings += by_distance(subject, view)
+    return [finding for finding in findings if finding is not None]

@@ -1,0 +1,28 @@
+"""The outputs of a prefix are those of the whole: f(x[:t]) = f(x)[:t] for every t."""
+
+from clearhead.doctor.finding import ERROR, Finding, NotArmed
+from clearhead.doctor.probes import show
+from clearhead.doctor.subject import Subject, gap
+
+
+def run(subject: Subject) -> list[Finding]:
+    views = [view for view in subject.views if view.causal]
+    if not views:
+        raise NotArmed("an encoder's outputs depend on the whole input")
+    if not subject.exact():
+        raise NotArmed("equality cannot be asked for in 16 bits")
+    findings = []
+    for view in views:
+        model, tokens, tolerance = subject.model(), subject.tokens(2), subject.tolerance(view)
+        whole = subject.quiet(view, model, tokens)
+        start = max(1, getattr(subject.spec, "prefix", 0))
+        gaps = {t: gap(subject.quiet(view, model, tokens[:, :t]), whole[:, :t]) for t in range(start, tokens.size(1))}
+        bad = [t for t, size in gaps.items() if size > tolerance]
+        if bad:
+            message = (
+                f"the first {bad[0]} {view.name} alone give other outputs than inside {tokens.size(1)}: "
+                f"they differ by {show(gaps[bad[0]])}, noise {show(subject.noise(view))}"
+            )
+            relative = max(gaps.values()) / subject.spread(view)
+            findings.append(Finding("prefix.differs", ERROR, message, {"lengths": bad, "relative": relative}))
+    return findings

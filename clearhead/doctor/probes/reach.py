@@ -1,0 +1,96 @@
+"""What may be seen is seen: at depth one every allowed token moves the output, and none outside the window does.
+
+A wrong view, a key that is overwritten or a window that never reaches the kernel leave holes or let too much in.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.finding import ERROR, Finding, NotArmed
+from clearhead.doctor.influence import by_change
+from clearhead.doctor.probes import show
+from clearhead.doctor.subject import Subject, View
+
+LONGEST = 700
+
+
+def allowed(subject: Subject, view: View, length: int, depth: int | None) -> tuple[Tensor, Tensor]:
+    """Two (S, S) masks: what one layer must let output i see of token j, and what `depth` layers may."""
+    index = torch.arange(length)
+    distance = index[:, None] - index[None, :]
+    if not view.causal:
+        everything = torch.ones(length, length, dtype=torch.bool)
+        return everything, everything
+    prefix = getattr(subject.spec, "prefix", 0)
+    window = getattr(subject.spec, "window", None)
+    must = (distance >= 0) | ((index[:, None] < prefix) & (index[None, :] < prefix))
+    may = must.clone()
+    if window is not None:
+        must = must & (distance < window)
+        may = may & (distance <= (depth or length) * (window - 1))
+    return must, may
+
+
+def shallow(subject: Subject) -> tuple[nn.Module, int | None]:
+    try:
+        return subject.model(layers=1), 1
+    except NotArmed:
+        return subject.model(), subject.sizes.get("layers")
+
+
+def run(subject: Subject) -> list[Finding]:
+    window = getattr(subject.spec, "window", None)
+    if window is not None and window + 4 > LONGEST:
+        raise NotArmed(f"the window of {window} is too long to look beyond; describe a model built with a small one")
+    model, depth = shallow(subject)
+    findings = []
+    for view in subject.views:
+        length = max(11, (window or 0) + 4) if view.causal else 11
+        tokens = subject.tokens(2, length, seed=4)
+        moved = by_change(subject, view, model, tokens)
+        visible = moved > 2 * min(subject.noise(view), 1e-6 * subject.spread(view))
+        if not view.aligned:
+            visible, must = visible.any(dim=0, keepdim=True), torch.ones(1, length, dtype=torch.bool)
+            may = must
+        else:
+            must, may = allowed(subject, view, length, depth)
+        findings += judge(subject, view, moved, visible, must, may)
+    return findings
+
+
+def judge(
+    subject: Subject, view: View, moved: Tensor, visible: Tensor, must: Tensor, may: Tensor
+) -> list[Finding]:
+    findings = []
+    lost = (must & ~visible).nonzero().tolist()
+    if lost:
+        # the diagonal is no evidence: the residual carries a token to its own output
+        pairs = [(i, j) for i, j in lost]
+        i, j = max(pairs)
+        share = len(pairs) / int(must.sum())
+        ahead = all(j > i for i, j in pairs)
+        what = f"output {i}" if view.aligned else "any output"
+        message = (
+            f"changing {view.name} {j} does not move {what}, though it may look there "
+            f"({len(pairs)} of {int(must.sum())} such pairs are blind)"
+        )
+        evidence = {
+            "view": view.name,
+            "share": share,
+            "only_ahead": ahead,
+            "distances": sorted({i - j for i, j in pairs}),
+            "columns": sorted({j for _, j in pairs}),
+            "all": share == 1.0,
+        }
+        findings.append(Finding("reach.lost", ERROR, message, evidence))
+    if view.causal and getattr(subject.spec, "window", None) is not None:
+        beyond = (visible & ~may).tril().nonzero().tolist()
+        if beyond:
+            i, j = beyond[0]
+            extra = max(i - j for i, j in beyond) - (subject.spec.window - 1)  # type: ignore[attr-defined]
+            message = (
+                f"output {i} sees {view.name} {j}, {i - j} tokens back, outside the declared window of "
+                f"{subject.spec.window}: changing it moves the output by {show(float(moved[i, j]))}"  # type: ignore[attr-defined]
+            )
+            findings.append(Finding("reach.beyond", ERROR, message, {"extra": extra, "farthest": len(moved) - 1}))
+    return findings

@@ -1,0 +1,32 @@
+"""The learning rate is positive from the first update, rises to its peak at the end of the warm-up, and then falls."""
+
+import math
+
+from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
+from clearhead.doctor.probes import show
+from clearhead.doctor.subject import Subject
+
+
+def run(subject: Subject) -> list[Finding]:
+    rate, warmup = subject.spec.learning_rate, subject.spec.warmup
+    if rate is None:
+        raise NotArmed("no learning_rate() described")
+    count = 4 * (warmup or 100)
+    rates = [float(rate(step)) for step in range(count)]
+    if not all(math.isfinite(value) and value >= 0 for value in rates):
+        bad = next(step for step, value in enumerate(rates) if not (math.isfinite(value) and value >= 0))
+        return [Finding("schedule.invalid", ERROR, f"the learning rate of update {bad} is {rates[bad]}", {})]
+    findings = []
+    peak = max(rates)
+    if rates[0] <= 1e-6 * peak:
+        message = f"the first update has a learning rate of {show(rates[0])}: it is lost"
+        findings.append(Finding("schedule.zero", WARNING, message, {}))
+    if warmup is not None:
+        at = rates.index(peak)
+        if abs(at - warmup) > max(1, 0.05 * warmup):
+            message = f"the learning rate peaks at update {at}, the declared warm-up ends at {warmup}"
+            findings.append(Finding("schedule.peak", ERROR, message, {"at": at}))
+        drop = next((step for step in range(1, at) if rates[step] < rates[step - 1]), None)
+        if drop is not None:
+            findings.append(Finding("schedule.drops", WARNING, f"it falls at update {drop}, within the warm-up", {}))
+    return findings
