@@ -218,5 +218,5 @@ def short_attention(
         added = bias.to(q.dtype).expand(batch, heads, queries, keys).reshape(batch * heads, queries, keys)
         scores = torch.baddbmm(added, q.reshape(flat), turned, alpha=scale)
     weights = dropout(torch.softmax(scores, -1), dropout_rate, dropout_rate > 0)
-    context = torch.bmm(weights, v.reshape(flat)).view(batch, heads, queries, width)
+    context = torch.bmm(weights, v.reshape(batch * heads, keys, -1)).view(batch, heads, queries, -1)
     return context if blind is None else context.masked_fill(blind, 0)

@@ -14,7 +14,7 @@ from clearhead.model.trace import recording
 
 def plain_dropout(x: Tensor, p: float) -> Tensor:
     """Keep each value with probability 1 − p, scaled so that the expectation stays."""
-    keep = torch.rand_like(x) >= p
+    keep = torch.rand(x.shape, device=x.device) >= p  # in float32: bfloat16 has no 0.01 among its random numbers
     return x * keep / (1 - p)
 
 
@@ -34,7 +34,7 @@ def keep_mask(x: Tensor, p: float) -> Tensor:
     count = x.numel()
     words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     lanes = words.view(torch.int16)[:count].view(x.shape)  # uniform over −32768 … 32767
-    dropped = round(p * 65_536)
+    dropped = min(round(p * 65_536), 65_535)
     mask = torch.empty(x.shape, dtype=x.dtype)
     torch.ge(lanes, dropped - 32_768, out=mask)
     return mask.mul_(65_536 / (65_536 - dropped))

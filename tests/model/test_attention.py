@@ -126,6 +126,14 @@ def test_query_that_sees_nothing_gets_zeros(keys: int, function: Any) -> None:
         assert torch.count_nonzero(gradient[0]) == 0
 
 
+@pytest.mark.parametrize("keys", [5, 70])
+def test_values_may_have_a_width_of_their_own(keys: int) -> None:
+    """The paper's d_v beside its d_k."""
+    q, k, _ = qkv(4, keys)
+    v = normal(B, H, keys, 2)
+    close(fused_attention(q, k, v)[0], attention(q, k, v)[0])
+
+
 def test_softmax() -> None:
     scores = normal(4, 9)
     close(softmax_or_zeros(scores), scores.softmax(-1))
