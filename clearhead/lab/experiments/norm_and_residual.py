@@ -6,15 +6,15 @@ and without, at a shallow and at a deep size.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor, nn
+from torch import nn
 
 from clearhead.lab.drawing import lines, panels
 from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
+from clearhead.lab.roads import NoResidual
 from clearhead.lab.training import brief, lists, small, train
 from clearhead.model import ModelConfig, build
 from clearhead.model.residual import Residual
@@ -30,18 +30,6 @@ ARMS = {
 }
 ABLATED = ("no norm", "no residual", "neither")
 INITIALISATIONS = ("xavier", "gpt2", "xavier by depth")
-
-
-class NoResidual(nn.Module):
-    """A sub-layer without the road around it; the norm stays, where there is one."""
-
-    def __init__(self, norm: nn.Module) -> None:
-        super().__init__()
-        self.norm = norm
-
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        output: Tensor = self.norm(sublayer(x))
-        return output
 
 
 def rebuild(model: Any, arm: str, initialisation: str) -> None:
