@@ -7,7 +7,9 @@ import typer
 
 from clearhead import __version__
 from clearhead.cli import (
+    attention,
     average,
+    doctor,
     encode,
     evaluate,
     generate,
@@ -58,8 +60,10 @@ app.command()(generate.generate)
 app.command()(score.score)
 app.command()(evaluate.evaluate)
 app.command()(encode.encode)
+app.command()(attention.attention)
 app.add_typer(tokenizer.app)
 app.add_typer(lab.app)
+app.command(help=doctor.HELP)(doctor.doctor)
 
 
 def main() -> None:

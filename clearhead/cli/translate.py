@@ -32,8 +32,8 @@ def translate(
 
     Settings not given are those of the run; --set changes any of its table `decoding`. With --json each line has the
     text, its score (what beam search ranked it by), the log-probability of every token, the next best translations
-    and the alignment: for each target token the source token that the cross-attention of the last layer but one,
-    averaged over its heads, looks at most.
+    and the alignment: for each target token the source token it looks at most, by the averaged heads of the
+    cross-attention layer that is most certain about this sentence.
 
     \b
     Examples:
@@ -94,13 +94,16 @@ def describe(model: "LoadedModel", number: int, text: str, found: "Translation |
     if found is not None:
         data |= one(model, found)
         data["n_best"] = [one(model, other) for other in (found, *found.others)]
-        from clearhead.decoding.alignment import alignment_layer
-
-        links = [[link.target, link.source, round(link.weight, 4)] for link in found.alignment or []]
         source, _ = model.source(text)
         data["source_tokens"] = [model.tokenizer.decode([token]) for token in source]
-        layer = alignment_layer(model.model) + 1  # type: ignore[arg-type]
-        data["alignment"] = {"layer": layer, "heads": "mean", "columns": ["target", "source", "weight"], "links": links}
+        assert found.alignment is not None
+        links = [[link.target, link.source, round(link.weight, 4)] for link in found.alignment.links]
+        data["alignment"] = {
+            "layer": found.alignment.layer,
+            "heads": "mean",
+            "columns": ["target", "source", "weight"],
+            "links": links,
+        }
     return json.dumps(data, ensure_ascii=False)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clearhead.data.masked import MASK
 from clearhead.data.pairs import source_ids, target_ids
-from clearhead.decoding.alignment import align
+from clearhead.decoding.alignment import Alignment, align
 from clearhead.decoding.beam import BeamSearch, beam_search
 from clearhead.decoding.constraints import Constraints
 from clearhead.decoding.greedy import greedy, walk
@@ -167,7 +167,7 @@ class LoadedModel:
             constraints,
         )
 
-    def _translation(self, pool: list[Hypothesis], whole: list[list[int]], links: list[Any] | None) -> Translation:
+    def _translation(self, pool: list[Hypothesis], whole: list[list[int]], links: Alignment | None) -> Translation:
         made = [
             Translation(self.tokenizer.decode(tokens), tokens, h.log_probs, h.score, h.finished)
             for h, tokens in zip(pool, whole, strict=True)

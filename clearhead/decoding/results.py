@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from clearhead.decoding.alignment import Link
+from clearhead.decoding.alignment import Alignment
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Translation:
     log_probs: list[float]  # of each token, the end token's last
     score: float  # what beam search ranked it by; for greedy search the sum of the log-probabilities
     finished: bool  # False: cut off at the greatest length
-    alignment: list[Link] | None = None
+    alignment: Alignment | None = None
     others: tuple["Translation", ...] = ()
 
     @property

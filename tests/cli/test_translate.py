@@ -102,7 +102,7 @@ def test_json_lines(run: Path, tmp_path: Path, monkeypatch, capfdbinary) -> None
     assert first["score"] == first["n_best"][0]["score"] >= first["n_best"][1]["score"]
     assert len(first["log_probs"]) == len(first["tokens"]) + first["finished"]
     assert first["log_prob"] == pytest.approx(sum(first["log_probs"]))
-    assert first["alignment"]["layer"] == 1
+    assert first["alignment"]["layer"] in (1, 2)
     assert first["alignment"]["heads"] == "mean"
     assert [link[0] for link in first["alignment"]["links"]] == list(range(len(first["tokens"])))
     assert all(link[1] < len(first["source_tokens"]) for link in first["alignment"]["links"])

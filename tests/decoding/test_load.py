@@ -36,8 +36,8 @@ def test_translations_carry_everything(translator: LoadedModel) -> None:
         assert best.score >= best.others[0].score >= best.others[1].score
         source = translator.source(line)[0]
         assert best.alignment is not None
-        assert [link.target for link in best.alignment] == list(range(len(best.tokens)))
-        assert all(0 <= link.source < len(source) and 0 < link.weight <= 1 for link in best.alignment)
+        assert [link.target for link in best.alignment.links] == list(range(len(best.tokens)))
+        assert all(0 <= link.source < len(source) and 0 < link.weight <= 1 for link in best.alignment.links)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
