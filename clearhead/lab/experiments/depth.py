@@ -1,0 +1,129 @@
+"""Depth against width at equal parameters, and what happens to the representations from layer to layer.
+
+Similarity of layers is measured by linear CKA (Kornblith et al., 2019), which is 1 for representations that agree up to
+rotation and scale. A linear probe asks each layer's states for the current character and for the next one: what
+was read fades, what will be said appears.
+"""
+
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from clearhead.lab.drawing import lines, panels
+from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
+from clearhead.lab.intervals import Interval
+from clearhead.lab.sizing import of_size
+from clearhead.lab.text import Language, language
+from clearhead.lab.training import brief, train
+from clearhead.model import Transformer, count_parameters, trace
+
+DEPTHS = (1, 2, 4, 8)
+ARMS = {f"{depth} layers": f"{depth} layers, as wide as the number of parameters allows" for depth in DEPTHS}
+
+
+def states(model: Transformer, tokens: Tensor) -> list[Tensor]:
+    """The embedding and the state after each layer, (B, S, D) each."""
+    with torch.no_grad(), trace(model) as seen:
+        model(tokens)
+    roads = [tensor for path, tensor in seen.named("residual").items() if "feed_forward" in path]
+    return [seen["embedding.embedding"], *roads]
+
+
+def similarity(one: Tensor, two: Tensor) -> float:
+    """Linear CKA of two sets of vectors (N, D)."""
+    one, two = one - one.mean(0), two - two.mean(0)
+    return float((one.T @ two).square().sum() / ((one.T @ one).norm() * (two.T @ two).norm()))
+
+
+def probe(vectors: Tensor, labels: Tensor, classes: int) -> float:
+    """Share of labels that ridge regression, fitted to the first half, finds in the second."""
+    half = len(vectors) // 2
+    scaled = F.layer_norm(vectors, vectors.shape[-1:]).double()
+    x = torch.cat((scaled, torch.ones(len(scaled), 1, dtype=torch.float64)), 1)
+    y = F.one_hot(labels, classes).double()
+    left = x[:half].T @ x[:half] + 0.1 * half**0.5 * torch.eye(x.size(1), dtype=torch.float64)
+    weights = torch.linalg.solve(left, x[:half].T @ y[:half])
+    return float(((x[half:] @ weights).argmax(-1) == labels[half:]).double().mean())
+
+
+def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
+    data: Language = language(sizes["characters"], sizes["context"])
+    vocabulary, depth = data.tokenizer.size, int(arm.split()[0])
+    config = of_size(sizes["parameters"], vocabulary, decoder_layers=depth)
+    settings = brief(sizes["steps"], seed, peak=2e-3, max_tokens=8 * sizes["context"])
+    trained = train(config, data.train, settings)
+    loss = trained.scores(data.validation)["loss"]
+    batch = data.validation.collate(range(sizes["windows"]))
+    tokens = batch.inputs["tokens"]
+    layers = [state.flatten(0, 1) for state in states(trained.model.eval(), tokens)]
+    return {
+        "loss": loss,
+        "parameters": float(count_parameters(config)),
+        "d_model": float(config.d_model),
+        "to_previous": [similarity(one, two) for one, two in pairwise(layers)],
+        "to_first": [similarity(layers[0], layer) for layer in layers],
+        "current": [probe(layer, tokens.flatten(), vocabulary) for layer in layers],
+        "next": [probe(layer, batch.labels.flatten(), vocabulary) for layer in layers],
+    }
+
+
+def verdict(results: Results) -> Verdict:
+    best = min(ARMS, key=lambda arm: results.mean(arm, "loss"))
+    gains = {arm: results.difference("1 layers", arm, "loss") for arm in ARMS if arm != "1 layers"}
+    shown = ", ".join(f"{arm} {results.interval(arm, 'loss')}" for arm in ARMS)
+    rises = results.curve(best, "next")
+    sentence = (
+        f"loss in nats: {shown}. In the best, {best}, a linear probe finds the next character in {rises[0].mean:.2f} "
+        f"of "
+        f"the embeddings and {rises[-1].mean:.2f} of the last states"
+    )
+    if all(gain.low > 0 for gain in gains.values()):
+        return Verdict("holds", sentence)
+    if any(gain.low > 0 for gain in gains.values()):
+        good = ", ".join(arm for arm, gain in gains.items() if gain.low > 0)
+        return Verdict("holds only if", f"depth is not overdone: {good} beat one layer; {sentence}")
+    return Verdict(
+        "does not hold here" if any(g.high < 0 for g in gains.values()) else "cannot tell at this size", sentence
+    )
+
+
+def figure(results: Results) -> Figure:
+    drawn, axes = panels(3)
+    losses = {"validation loss": [results.interval(arm, "loss") for arm in ARMS]}
+    title = f"{results.sizes['parameters']:,} parameters"
+    lines(axes[0], DEPTHS, losses, "layers", "loss (nats per character)", title, "x")
+    deepest = [*ARMS][-1]
+    first = {arm: results.curve(arm, "to_first") for arm in ARMS}
+    numbers = list(range(DEPTHS[-1] + 1))
+    lines(
+        axes[1], numbers, first, "after layer", "similarity to the embedding (CKA)", "Layers move away from the input"
+    )
+    probes: dict[str, list[Interval]] = {
+        "current character": results.curve(deepest, "current"),
+        "next character": results.curve(deepest, "next"),
+    }
+    lines(axes[2], numbers, probes, "after layer", "share found by a linear probe", f"What the states hold, {deepest}")
+    return drawn
+
+
+EXPERIMENT = Experiment(
+    number=9,
+    name="depth",
+    claim="Stacking layers increases the capacity of the representations.",
+    arms=ARMS,
+    measured="Validation loss of a language model of characters at equal parameters, by depth; similarity (linear "
+    "CKA) of "
+    "each layer's states to the embedding; the share of current and next characters a linear probe finds in them.",
+    rule="A depth gains if the 95% interval of the one-layer loss minus its own lies above zero. All depths gain: "
+    "holds. "
+    "Some: holds only if depth is not overdone. None, and one that loses: does not hold here. Otherwise: cannot tell.",
+    measure=measure,
+    verdict=verdict,
+    figure=figure,
+    quick={"seeds": 3, "parameters": 120_000, "characters": 300_000, "context": 64, "steps": 200, "windows": 64},
+    full={"seeds": 5, "parameters": 500_000, "characters": 3_000_000, "context": 128, "steps": 2500, "windows": 128},
+    columns={"loss": "loss (nats)", "parameters": "parameters", "d_model": "d_model"},
+)

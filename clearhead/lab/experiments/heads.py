@@ -1,0 +1,165 @@
+"""Heads: do they attend to different things, and does the model need them all?
+
+How different two heads are is the Jensen-Shannon divergence of where they look, in bits, averaged over queries, pairs
+and layers: 0 if they look at the same places, 1 if never. The same number for the untrained model says how much of it
+is only chance. Then each head in turn is silenced, and the loss says what it was worth.
+"""
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from clearhead.data.windows import NextTokens
+from clearhead.lab.drawing import lines, panels
+from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
+from clearhead.lab.intervals import interval
+from clearhead.lab.text import language
+from clearhead.lab.training import brief, small, train
+from clearhead.model import Transformer, build, trace
+from clearhead.model.attention import MultiHeadAttention, merge_heads
+from clearhead.training.loop import seed_of
+
+COUNTS = (1, 2, 4, 8, 16)
+ARMS = {f"{count} heads": f"{count} heads of width {64 // count}" for count in COUNTS}
+
+
+def entropy(weights: Tensor) -> Tensor:
+    return -(weights * weights.clamp(min=1e-12).log2()).sum(-1)
+
+
+def divergence(model: Transformer, tokens: Tensor) -> float:
+    """Mean Jensen-Shannon divergence of pairs of heads, in bits; 0 where there is only one."""
+    with torch.no_grad(), trace(model) as seen:
+        model(tokens)
+    found = []
+    for weights in seen.named("weights").values():  # (B, H, S, T)
+        heads = weights[:, :, 8:].transpose(0, 1)  # the first queries see too little to differ
+        for one in range(len(heads)):
+            for two in range(one):
+                mixed = (heads[one] + heads[two]) / 2
+                found.append((entropy(mixed) - (entropy(heads[one]) + entropy(heads[two])) / 2).mean())
+    return float(torch.stack(found).mean()) if found else 0.0
+
+
+def loss_on(model: Transformer, data: NextTokens, windows: int) -> float:
+    batch = data.collate(range(windows))
+    with torch.no_grad():
+        logits = model(**batch.inputs)
+    return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten()))
+
+
+def silenced(head: int) -> object:
+    """`merge_heads` with one head's output set to zero."""
+
+    def merge(x: Tensor) -> Tensor:
+        keep = torch.ones(1, x.size(1), 1, 1)
+        keep[:, head] = 0
+        return merge_heads(x * keep)
+
+    return merge
+
+
+def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
+    data = language(sizes["characters"], sizes["context"])
+    count = int(arm.split()[0])
+    config = small(data.tokenizer.size, kind="decoder", heads=count)
+    tokens = data.validation.collate(range(8)).inputs["tokens"]
+    torch.manual_seed(seed_of(seed, "weights"))
+    untrained = divergence(build(config).eval(), tokens)
+    settings = brief(sizes["steps"], seed, peak=2e-3, max_tokens=8 * sizes["context"])
+    trained = train(config, data.train, settings)
+    model = trained.model.eval()
+    whole = loss_on(model, data.validation, sizes["windows"])
+    costs = []
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            for head in range(count):
+                module.merge_heads = silenced(head)  # type: ignore[assignment]
+                costs.append(loss_on(model, data.validation, sizes["windows"]) - whole)
+            module.merge_heads = merge_heads
+    return {
+        "loss": whole,
+        "untrained": untrained,
+        "trained": divergence(model, tokens),
+        "most": max(costs),
+        "least": min(costs),
+        "spare": sum(cost < 0.01 for cost in costs) / len(costs),
+        "costs": sorted(costs, reverse=True),
+    }
+
+
+def verdict(results: Results) -> Verdict:
+    several = [arm for arm in ARMS if arm != "1 heads"]
+    more = {arm: rise(results, arm) for arm in several}
+    best = min(ARMS, key=lambda arm: results.mean(arm, "loss"))
+    shown = ", ".join(
+        f"{arm} {results.mean(arm, 'untrained'):.2f} → {results.mean(arm, 'trained'):.2f}" for arm in several
+    )
+    gain = results.difference("1 heads", best, "loss")
+    sentence = (
+        f"divergence of heads, untrained → trained, in bits: {shown}. {best} have the lowest loss, {gain} nats below "
+        f"one "
+        f"head; with 16 heads, removing one costs {results.mean('16 heads', 'most'):.2f} nats at most, and "
+        f"{results.mean('16 heads', 'spare'):.0%} of them cost less than 0.01"
+    )
+    if all(low > 0 for low in more.values()) and gain.low > 0:
+        return Verdict("holds", sentence)
+    if any(low > 0 for low in more.values()):
+        which = ", ".join(arm for arm in several if more[arm] > 0)
+        return Verdict("holds only if", f"one looks at {which}, or leaves out the gain in loss: {sentence}")
+    return Verdict("does not hold here", sentence)
+
+
+def rise(results: Results, arm: str) -> float:
+    """The low end of the interval of trained minus untrained divergence."""
+    pairs = zip(results.each(arm, "trained"), results.each(arm, "untrained"), strict=True)
+    return interval([after - before for after, before in pairs]).low
+
+
+def figure(results: Results) -> Figure:
+    drawn, axes = panels(3)
+    losses = {"validation loss": [results.interval(arm, "loss") for arm in ARMS]}
+    lines(axes[0], COUNTS, losses, "heads, width 64 in all", "loss (nats per character)", "Loss", "x")
+    several = [arm for arm in ARMS if arm != "1 heads"]
+    spread = {when: [results.interval(arm, when) for arm in several] for when in ("trained", "untrained")}
+    lines(axes[1], COUNTS[1:], spread, "heads", "divergence of pairs (bits)", "How differently heads look", "x")
+    costs = {arm: results.curve(arm, "costs") for arm in several}
+    ranks = list(range(1, 2 * COUNTS[-1] + 1))
+    lines(
+        axes[2],
+        ranks,
+        costs,
+        "head, by what it is worth",
+        "loss without it, minus loss (nats)",
+        "Removing one head",
+        "x",
+    )
+    return drawn
+
+
+EXPERIMENT = Experiment(
+    number=10,
+    name="heads",
+    claim="Several heads attend to different relations, and the model is better for it.",
+    arms=ARMS,
+    measured="Validation loss of a language model of characters by number of heads at equal width; the Jensen-Shannon "
+    "divergence of heads, trained and untrained; the loss with each head silenced.",
+    rule="Heads differ more than by chance if the 95% interval of trained minus untrained divergence lies above "
+    "zero. For "
+    "every number of heads, and the best loss below that of one head with its whole interval: holds. For some, or "
+    "without "
+    "the gain in loss: holds only for those. For none: does not hold here.",
+    measure=measure,
+    verdict=verdict,
+    figure=figure,
+    quick={"seeds": 3, "characters": 300_000, "context": 64, "steps": 200, "windows": 48},
+    full={"seeds": 5, "characters": 3_000_000, "context": 128, "steps": 2500, "windows": 128},
+    columns={
+        "loss": "loss (nats)",
+        "untrained": "divergence untrained (bits)",
+        "trained": "divergence trained (bits)",
+        "most": "worth of the best head (nats)",
+        "least": "worth of the worst (nats)",
+        "spare": "share worth less than 0.01 nats",
+    },
+)
