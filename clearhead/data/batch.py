@@ -4,8 +4,9 @@ Text is turned into ids once, and the ids of all examples lie one after the othe
 is then a few NumPy operations, whatever the number of tokens: no Python runs for each of them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -95,10 +96,9 @@ class Ragged:
         self.starts = np.cumsum(lengths) - lengths
 
     @classmethod
-    def of(cls, sequences: Iterable[Sequence[int]]) -> "Ragged":
-        arrays = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
-        flat = np.concatenate(arrays) if arrays else np.empty(0, np.int32)
-        return cls(flat, np.fromiter(map(len, arrays), np.int64, len(arrays)))
+    def of(cls, sequences: Sequence[Sequence[int]]) -> "Ragged":
+        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        return cls(np.fromiter(chain.from_iterable(sequences), np.int32, int(lengths.sum())), lengths)
 
     def __len__(self) -> int:
         return len(self.lengths)

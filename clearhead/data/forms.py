@@ -52,13 +52,15 @@ class Form:
 
     def write(self, date: datetime.date, case: str = "as is", commas: bool = True) -> Written:
         """The date in this form; `case` is "as is", "lower" or "upper"."""
+        row = {"month": date.month - 1, "day": date.day - 1, "weekday": date.weekday(), "": 0}
         text, parts = "", {}
         for part, table in self.pieces:
-            word = choose(part, table, date)
+            word = str(date.year) if part == "year" else table[row[part]]
             if not commas and not part and word.strip(COMMAS):  # a comma alone stays: it holds two words apart
                 word = word.translate(dict.fromkeys(map(ord, COMMAS)))
             # piece by piece, because a change of case can change the length: ß becomes SS
-            word = word.lower() if case == "lower" else word.upper() if case == "upper" else word
+            if case != "as is":
+                word = word.lower() if case == "lower" else word.upper()
             if part in ("year", "month", "day"):
                 parts[part] = (len(text), len(text) + len(word))
             text += word
@@ -66,14 +68,6 @@ class Form:
 
     def has(self, part: str) -> bool:
         return any(piece.part == part for piece in self.pieces)
-
-
-def choose(part: str, table: Sequence[str], date: datetime.date) -> str:
-    """What a piece says of a date."""
-    if part == "year":
-        return str(date.year)
-    index = {"month": date.month - 1, "day": date.day - 1, "weekday": date.weekday(), "": 0}[part]
-    return table[index]
 
 
 def all_forms(locales: Sequence[str] = LOCALES) -> list[Form]:

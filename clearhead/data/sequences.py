@@ -72,8 +72,8 @@ class Counting:
         self.head: dict[str, Any] = {"kind": "tokens", "classes": longest + 1}
         self.skipped: list[Skipped] = []
         self.pad_id = special(tokenizer, PAD)
-        self.tokens = Ragged.of(tokenizer.encode_ordinary(text.source) for text in texts)
-        self.counts = Ragged.of([int(word) for word in text.target.split()] for text in texts)
+        self.tokens = Ragged.of([tokenizer.encode_ordinary(text.source) for text in texts])
+        self.counts = Ragged.of([[int(word) for word in text.target.split()] for text in texts])
 
     def __len__(self) -> int:
         return len(self.texts)
