@@ -47,12 +47,14 @@ class Splitter:
         self.pattern = PATTERNS.get(pattern, pattern)
         # our own patterns leave no character out; what others match must be checked on every text
         self._ours = self.pattern in PATTERNS.values()
-        _compile(self.pattern, 0x7F)  # a mistake in the pattern shows here, not at the first text
+        self._ascii = _compile(self.pattern, 0x7F)
 
     def __call__(self, text: str) -> list[str]:
         # Small classes match faster, so the largest character of the text decides how much of Unicode they hold.
-        limit = 0x7F if text.isascii() else 0x10FFFF if _ASTRAL.search(text) else 0xFFFF
-        compiled = _compile(self.pattern, limit)
+        if text.isascii():
+            compiled = self._ascii
+        else:
+            compiled = _compile(self.pattern, 0x10FFFF if _ASTRAL.search(text) else 0xFFFF)
         if self._ours:
             return compiled.findall(text)
         return _with_gaps(text, [match.span() for match in compiled.finditer(text)])
