@@ -6,6 +6,7 @@ only models that the doctor built or copied are touched.
 
 import random
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -23,8 +24,11 @@ from clearhead.errors import InputError
 def unchanged() -> Iterator[None]:
     """Put the caller's random state, default dtype and gradient mode back, whatever happens."""
     state, dtype, gradients = random.getstate(), torch.get_default_dtype(), torch.is_grad_enabled()
+    threads = torch.get_num_threads()
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a builder that warns would do so hundreds of times
+            torch.set_num_threads(1)  # for tensors this small, more threads are slower
             torch.set_default_dtype(torch.float32)
             torch.set_grad_enabled(True)
             random.seed(0)
@@ -33,6 +37,7 @@ def unchanged() -> Iterator[None]:
         random.setstate(state)
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(gradients)
+        torch.set_num_threads(threads)
 
 
 def chosen(only: Iterable[str] | None, quick: bool) -> list[str]:

@@ -36,6 +36,10 @@ class View:
     padded: bool  # a padding mask can be given
     call: Callable[..., Any]  # call(forward, model, tokens, padding)
 
+    @property
+    def token(self) -> str:
+        return "token" if self.name == "tokens" else f"{self.name} token"
+
 
 def gap(a: Tensor, b: Tensor) -> float:
     """The largest difference; infinite where only one of the two is a number."""

@@ -43,7 +43,7 @@ def run(subject: Subject) -> list[Finding]:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
     reached = sum(losses[-20:]) / 20
     if reached >= entropy - 0.1:
         return []

@@ -95,7 +95,7 @@ def examine(subject: Subject, view: View) -> Finding | None:
     }
     only = f" (only in: {', '.join(seen)})" if clean else ""
     message = (
-        f"changing {view.name} {j} moved the output of position {i} by {show(float(moved[i, j]))}{only}; "
+        f"changing {view.token} {j} moved the output of position {i} by {show(float(moved[i, j]))}{only}; "
         f"noise {show(subject.noise(view))}; {smallest(subject, view, model, tolerance, path)}"
     )
     return Finding("future.visible", ERROR, message, evidence)
@@ -130,7 +130,7 @@ def run(subject: Subject) -> list[Finding]:
             i, j = divmod(int(ahead.argmax()), ahead.size(0))
             size = float(ahead.max() / influence.max())
             message = (
-                f"the gradient of output {i} with respect to {view.name} {j}, which lies ahead, is not zero: "
+                f"the gradient of output {i} with respect to {view.token} {j}, which lies ahead, is not zero: "
                 f"{show(size)} of the largest"
             )
             evidence = {"view": view.name, "relative": size}

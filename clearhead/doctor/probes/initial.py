@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from clearhead.doctor.describe import Encoder
 from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
 from clearhead.doctor.subject import Subject
+from clearhead.doctor.watch import Watch
 
 
 def run(subject: Subject) -> list[Finding]:
@@ -22,5 +23,15 @@ def run(subject: Subject) -> list[Finding]:
     if loss - guess <= 1.0:
         return []
     message = f"the untrained loss is {loss:.2f}; guessing among {logits.size(-1)} tokens costs ln V = {guess:.2f}"
-    severity = ERROR if loss > 2 * guess else WARNING
-    return [Finding("initial.loss", severity, message, {"loss": loss, "guess": guess})]
+    # an untied head may start as large as its author likes; a tied one this large is an embedding used as it is
+    tied = shares_embedding(subject)
+    severity = ERROR if loss > 2 * guess and tied else WARNING
+    return [Finding("initial.loss", severity, message, {"loss": loss, "guess": guess, "tied": tied})]
+
+
+def shares_embedding(subject: Subject) -> bool:
+    """Is the matrix that makes the logits one that tokens are looked up in?"""
+    with Watch() as watch:
+        subject.whole(subject.raw(), subject.inputs(2, 7))
+    heads = [matrix.data_ptr() for matrix, out in watch.seen.projections if out.size(-1) >= subject.vocab]
+    return bool(heads) and heads[-1] in {weight.data_ptr() for weight, _, _ in watch.seen.lookups}

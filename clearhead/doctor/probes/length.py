@@ -37,7 +37,7 @@ def causal(subject: Subject, view: View, tokens: Tensor, rungs: list[int]) -> li
     for rung in rungs:
         size = gap(subject.quiet(view, model, tokens[:, :rung]), whole[:, :rung])
         if size > tolerance:
-            message = f"{rung} {view.name} alone and inside {tokens.size(1)} give outputs that differ by {show(size)}"
+            message = f"{rung} {view.token}s alone and inside {tokens.size(1)} give outputs that differ by {show(size)}"
             return [Finding("length.prefix", ERROR, message, {"rung": rung})]
         if rung % 2:
             continue
@@ -45,7 +45,7 @@ def causal(subject: Subject, view: View, tokens: Tensor, rungs: list[int]) -> li
         changed[:, rung] = subject.other(tokens)[:, rung]
         size = gap(subject.quiet(view, model, changed)[:, :rung], whole[:, :rung])
         if size > tolerance:
-            message = f"in {tokens.size(1)} {view.name}, changing number {rung} moves earlier outputs by {show(size)}"
+            message = f"in {tokens.size(1)} {view.token}s, changing number {rung} moves earlier outputs by {show(size)}"
             return [Finding("length.future", ERROR, message, {"rung": rung})]
     return []
 
@@ -87,14 +87,14 @@ def told_apart(subject: Subject, view: View, tokens: Tensor, rungs: list[int]) -
         changed = tokens.clone()
         changed[:, rung] = other[:, rung]
         if gap(subject.quiet(view, model, changed)[:, last], whole[:, last]) <= floor:
-            message = f"changing {view.name} {rung} does not move the output of a token soon after it"
+            message = f"changing {view.token} {rung} does not move the output of a token soon after it"
             return [Finding("length.lost", ERROR, message, {"rung": rung, "view": view.name})]
         if subject.spec.positions == "none" or torch.equal(tokens[:, rung], tokens[:, rung + 1]):
             continue
         swapped = tokens.clone()
         swapped[:, rung], swapped[:, rung + 1] = tokens[:, rung + 1], tokens[:, rung]
         if gap(subject.quiet(view, model, swapped)[:, last], whole[:, last]) <= floor:
-            message = f"swapping {view.name} {rung} and {rung + 1} moves no later output: their positions collide"
+            message = f"swapping {view.token}s {rung} and {rung + 1} moves no later output: their positions collide"
             return [Finding("length.collide", ERROR, message, {"rung": rung, "view": view.name})]
     return []
 
@@ -107,7 +107,7 @@ def refused(subject: Subject, view: View) -> list[Finding]:
         subject.quiet(view, subject.model(), subject.tokens(1, limit + 1))
     except Exception:
         return []
-    message = f"{limit + 1} {view.name} went through, though {limit} is declared the limit"
+    message = f"{limit + 1} {view.token}s went through, though {limit} is declared the limit"
     return [Finding("length.limit", ERROR, message, {"limit": limit})]
 
 

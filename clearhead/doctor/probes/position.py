@@ -41,7 +41,7 @@ def order_matters(subject: Subject, view: View) -> Finding | None:
     if size > subject.tolerance(view):
         return None
     message = (
-        f"permuting the {view.name} before the last one leaves its output as it was (moved by {show(size)}): "
+        f"permuting the {view.token}s before the last one leaves its output as it was (moved by {show(size)}): "
         "the model does not know their order. If that is meant, declare positions='none'"
     )
     return Finding("position.missing", ERROR, message, {"view": view.name})
@@ -69,7 +69,7 @@ def neighbours(subject: Subject, view: View) -> Finding | None:
             same.append(place)
     if not same:
         return None
-    message = f"swapping {view.name} {same[0]} and {same[0] + 1} does not move the last output: their positions collide"
+    message = f"swapping {view.token}s {same[0]} and {same[0] + 1} moves no later output: their positions collide"
     return Finding("position.collide", ERROR, message, {"view": view.name, "places": same})
 
 

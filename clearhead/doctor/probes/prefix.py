@@ -20,7 +20,7 @@ def run(subject: Subject) -> list[Finding]:
         bad = [t for t, size in gaps.items() if size > tolerance]
         if bad:
             message = (
-                f"the first {bad[0]} {view.name} alone give other outputs than inside {tokens.size(1)}: "
+                f"the first {bad[0]} of the {view.token}s alone give other outputs than inside {tokens.size(1)}: "
                 f"they differ by {show(gaps[bad[0]])}, noise {show(subject.noise(view))}"
             )
             relative = max(gaps.values()) / subject.spread(view)

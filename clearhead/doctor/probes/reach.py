@@ -71,7 +71,7 @@ def judge(
         ahead = all(j > i for i, j in pairs)
         what = f"output {i}" if view.aligned else "any output"
         message = (
-            f"changing {view.name} {j} does not move {what}, though it may look there "
+            f"changing {view.token} {j} does not move {what}, though it may look there "
             f"({len(pairs)} of {int(must.sum())} such pairs are blind)"
         )
         evidence = {
@@ -89,7 +89,7 @@ def judge(
             i, j = beyond[0]
             extra = max(i - j for i, j in beyond) - (subject.spec.window - 1)  # type: ignore[attr-defined]
             message = (
-                f"output {i} sees {view.name} {j}, {i - j} tokens back, outside the declared window of "
+                f"output {i} sees {view.token} {j}, {i - j} tokens back, outside the declared window of "
                 f"{subject.spec.window}: changing it moves the output by {show(float(moved[i, j]))}"  # type: ignore[attr-defined]
             )
             findings.append(Finding("reach.beyond", ERROR, message, {"extra": extra, "farthest": len(moved) - 1}))
