@@ -225,7 +225,7 @@ def info(
         if isinstance(value, dict):
             value = "  ".join(f"{name} {number}" for name, number in value.items()) or "none"
         elif isinstance(value, list):
-            value = "  ".join(value)
+            value = "  ".join(token if len(token) <= 20 else f"{token[:20]}…" for token in value)
         typer.echo(f"{key:<{width}}  {value:,}" if isinstance(value, int) else f"{key:<{width}}  {value}")
 
 

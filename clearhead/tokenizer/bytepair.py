@@ -131,7 +131,7 @@ class BytePair(Tokenizer):
             raise InputError(f"no token has the id {error}; the vocabulary has {self.size} ids from 0") from None
 
     def to_json(self) -> str:
-        from clearhead.tokenizer.huggingface import to_json
+        from clearhead.tokenizer.huggingface import to_json  # which is built on this file
 
         return to_json(self)
 

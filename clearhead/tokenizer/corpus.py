@@ -27,6 +27,9 @@ LARGEST = 16 * BLOCK  # a text without any place to cut is cut here all the same
 # of ours has a word that spans such a place, or that would end elsewhere if the text ended there.
 _CUT = re.compile(r"(?<=[^\W_])(?=[ \t\r\n])|(?<=\S\n)(?=[^\W_])")
 
+# A forked worker starts at once. A spawned one runs the caller's script again, so it has to be asked for.
+_CAN_FORK = sys.platform == "linux"
+
 
 def read_texts(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
     """The texts of files, in blocks; "-" is standard input. Bytes that are no UTF-8 stay as surrogate escapes."""
@@ -77,15 +80,15 @@ def count_words(
     counts: Counter[str] = Counter()
     batches = _batches(texts)
     first = list(islice(batches, 2))
-    workers = len(os.sched_getaffinity(0)) if workers is None else workers
+    if workers is None:
+        workers = len(os.sched_getaffinity(0)) if _CAN_FORK else 1
     if workers == 1 or len(first) < 2:
         for batch in chain(first, batches):
             counts.update(_count(pattern, batch))
             if progress is not None:
                 progress(sum(map(len, batch)))
         return counts
-    # A forked worker has everything imported already; where there is no fork, a new interpreter imports it again.
-    method = "fork" if sys.platform == "linux" else "spawn"
+    method = "fork" if _CAN_FORK else "spawn"
     pending: deque[tuple[Future[dict[str, int]], int]] = deque()
     with ProcessPoolExecutor(workers, multiprocessing.get_context(method)) as pool:
         for batch in chain(first, batches):
@@ -111,7 +114,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
     """Texts in groups of about one block, enough for a worker to be worth asking."""
     batch: list[str] = []
     size = 0
-    for text in texts:
+    for text in chain.from_iterable(map(_parts, texts)):
         batch.append(text)
         size += len(text)
         if size >= BLOCK:
@@ -119,6 +122,15 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _parts(text: str) -> Iterator[str]:
+    """A long text in several, so that it does not keep one worker busy while the others wait."""
+    start = 0
+    while len(text) - start > 2 * BLOCK and (cut := _CUT.search(text, start + BLOCK)):
+        yield text[start : cut.start()]
+        start = cut.start()
+    yield text[start:]
 
 
 def _count(pattern: str, texts: list[str]) -> dict[str, int]:
