@@ -1,0 +1,185 @@
+"""Two real processes on gloo: the same result as one, the same bits after a kill, an end instead of a hang."""
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from clearhead.run import MODEL, OPTIMIZER, Run
+from clearhead.training import distributed
+from clearhead.training.loop import Loop
+from clearhead.training.session import train
+from tests.training import small
+
+LAST = Path("checkpoints/step_00000012")
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def processes(count: int, work: Callable[[int], object]) -> list[int]:
+    """Run `work(rank)` in so many processes, joined as torchrun would join them; minus the signal, or the status."""
+    port, children = free_port(), []
+    for rank in range(count):
+        child = os.fork()
+        if child == 0:
+            status = 3
+            try:
+                address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": str(rank)}
+                os.environ.update({**address, "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)})
+                work(rank)
+                status = 0
+            except Exception as error:
+                print(f"rank {rank}: {error}", file=sys.stderr)
+            finally:
+                os._exit(status)
+        children.append(child)
+    ends: dict[int, int] = {}
+    grace = None
+    while len(ends) < count:
+        for child in set(children) - set(ends):
+            if (found := os.waitpid(child, os.WNOHANG))[0]:
+                ends[child] = os.waitstatus_to_exitcode(found[1])
+        if any(ends.values()) and grace is None:
+            grace = time.monotonic() + 30  # long enough to notice that a neighbour is gone
+        if grace is not None and time.monotonic() > grace:
+            for child in set(children) - set(ends):
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.02)
+    return [ends[child] for child in children]
+
+
+def finish(folder: Path, **changes: object) -> None:
+    train(small.recipe(**{"steps": 12, "epsilon": 1e-6, **changes}), folder, quiet=True)  # type: ignore[arg-type]
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alone")
+    finish(folder, dropout=0.0)
+    return folder
+
+
+def assert_same(one: Path, two: Path) -> None:
+    """Within rounding, which grows from update to update. The bias of the keys has no gradient but rounding, because
+    the softmax does not see it, and Adam makes full steps of that: it is left out."""
+    ours, theirs = Run(one).weights("latest"), Run(two).weights("latest")
+    for name, tensor in theirs.items():
+        if name.endswith("key.bias"):
+            continue
+        torch.testing.assert_close(ours[name], tensor, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_two_processes_do_what_one_does(parallel: str, accumulate: int, alone: Path, tmp_path: Path) -> None:
+    changes = {"dropout": 0.0, "parallel": parallel, "accumulate": accumulate}
+    assert processes(2, lambda rank: finish(tmp_path, **changes)) == [0, 0]
+    assert_same(tmp_path, alone)
+    logs = [(folder / "metrics.jsonl").read_text().count("\n") for folder in (tmp_path, alone)]
+    assert logs[0] == logs[1]  # only the first rank writes
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [(("ddp", 2), ("ddp", 1)), (("fsdp", 2), ("ddp", 1)), (("ddp", 1), ("fsdp", 2))]
+)
+def test_a_run_goes_on_with_another_number_of_processes(
+    first: tuple[str, int], then: tuple[str, int], alone: Path, tmp_path: Path
+) -> None:
+    for steps, (parallel, count) in ((6, first), (12, then)):
+        changes = {"dropout": 0.0, "parallel": parallel, "steps": steps}
+        assert processes(count, lambda rank, changes=changes: finish(tmp_path, **changes)) == [0] * count
+    assert_same(tmp_path, alone)
+
+
+def test_dropout_differs_between_ranks() -> None:
+    """Each rank has examples of its own, and must have random numbers of its own."""
+    from clearhead.training.loop import seed_of
+
+    assert seed_of(1, 5, 0, 0) != seed_of(1, 5, 1, 0)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_processes_killed_and_resumed_end_in_the_same_bits(parallel: str, tmp_path: Path) -> None:
+    straight, broken = tmp_path / "straight", tmp_path / "broken"
+    assert processes(2, lambda rank: finish(straight, parallel=parallel)) == [0, 0]
+
+    def killed(rank: int) -> None:
+        real = Loop.one_update
+
+        def update(loop: Loop) -> None:
+            if loop.progress.step == 6 and rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            real(loop)
+
+        Loop.one_update = update  # type: ignore[method-assign]
+        finish(broken, parallel=parallel)
+
+    ends = processes(2, killed)
+    assert ends[1] == -signal.SIGKILL
+    assert ends[0] == 3, "the survivor must end with an error, not wait for ever"
+    assert (broken / "latest").read_text() == "step_00000004\n"
+    assert processes(2, lambda rank: finish(broken, parallel=parallel)) == [0, 0]
+    for file in (MODEL, OPTIMIZER):
+        assert digest(broken / LAST / file) == digest(straight / LAST / file)
+
+
+def test_a_signal_to_one_rank_stops_both_at_the_same_step(tmp_path: Path) -> None:
+    def work(rank: int) -> None:
+        real = Loop.one_update
+
+        def update(loop: Loop) -> None:
+            real(loop)
+            if loop.progress.step == 5 and rank == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        Loop.one_update = update  # type: ignore[method-assign]
+        finish(tmp_path)
+
+    assert processes(2, work) == [0, 0]
+    assert (tmp_path / "latest").read_text() == "step_00000005\n"
+
+
+def test_torchrun_brings_a_killed_worker_back(tmp_path: Path) -> None:
+    """The command of the documentation, and one worker killed from outside while it trains."""
+    recipe = small.write_recipe(tmp_path / "small.toml", steps=200, checkpoint_every=10, validate_every=100)
+    run, command = tmp_path / "run", [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--max-restarts", "1", "--monitor-interval", "0.2", "--master-port", free_port()]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    job = subprocess.Popen(
+        [*command, "-m", "clearhead", "train", str(recipe), "--run", str(run)],
+        env=environment, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (run / "latest").is_file() and job.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    workers = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True).stdout.split()
+    assert len(workers) == 2
+    os.kill(int(workers[1]), signal.SIGKILL)
+    _, shown = job.communicate(timeout=180)
+    assert job.returncode == 0, shown
+    assert "resuming" in (run / "train.log").read_text()
+    assert (run / "latest").read_text() == "step_00000200\n"
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has the device")
+    with pytest.raises(ValueError, match=r"training\.device = 'cuda', but this machine has only"):
+        distributed.pick_device("cuda")
+    assert distributed.pick_device("cpu").type == "cpu"
