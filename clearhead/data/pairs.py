@@ -6,6 +6,7 @@ ends with `</s>` too: then even an empty one has a place to look at.
 """
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import torch
@@ -17,14 +18,14 @@ from clearhead.errors import InputError
 from clearhead.tokenizer.base import BOS, EOS, PAD, Tokenizer
 
 
-def source_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+def source_ids(tokenizer: Tokenizer, text: str, dropout: float = 0.0, chance: Random | None = None) -> list[int]:
     """A source as the encoder reads it, in training and ever after."""
-    return [*tokenizer.encode_ordinary(text), special(tokenizer, EOS)]
+    return [*tokenizer.encode_ordinary(text, dropout=dropout, generator=chance), special(tokenizer, EOS)]
 
 
-def target_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+def target_ids(tokenizer: Tokenizer, text: str, dropout: float = 0.0, chance: Random | None = None) -> list[int]:
     """A target with both its marks: without the last it is the decoder's input, without the first its labels."""
-    return [special(tokenizer, BOS), *tokenizer.encode_ordinary(text), special(tokenizer, EOS)]
+    return [special(tokenizer, BOS), *source_ids(tokenizer, text, dropout, chance)]
 
 
 def special(tokenizer: Tokenizer, name: str) -> int:
@@ -37,7 +38,8 @@ def special(tokenizer: Tokenizer, name: str) -> int:
 
 class Pairs:
     """Pairs of texts, as ids. Those with more than `max_length` tokens on a side, `</s>` included, stay texts only:
-    `examples` shows them, but no batch holds them."""
+    `examples` shows them, but no batch holds them. With `dropout`, byte-pair encoding leaves out that share of its
+    merges, and every epoch cuts the words in other ways (Provilkov et al., 2020)."""
 
     kind: Kind = "encoder-decoder"
     head: dict[str, Any] = {}  # noqa: RUF012 (nobody writes to it)
@@ -50,9 +52,12 @@ class Pairs:
         lines: Sequence[int] | None = None,  # which line (from 1) of `files` each pair is
         files: str = "example",
         skipped: Sequence[Skipped] = (),
+        dropout: float = 0.0,
     ) -> None:
         self.texts = texts
         self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.dropout = dropout
         self.files = files
         self.pad_id = special(tokenizer, PAD)
         sources = [source_ids(tokenizer, text.source) for text in texts]
@@ -60,20 +65,41 @@ class Pairs:
         lengths = [max(len(source), len(target) - 1) for source, target in zip(sources, targets, strict=True)]
         kept = [i for i, length in enumerate(lengths) if max_length is None or length <= max_length]
         numbers = range(1, len(texts) + 1) if lines is None else lines
+        self.kept = kept
         self.lines = [numbers[i] for i in kept]
         self.skipped = [*skipped, *too_long(kept, lengths, max_length, numbers, files)]
         self.sources = Ragged.of([sources[i] for i in kept])
         self.targets = Ragged.of([targets[i] for i in kept])
+        self._drawn: tuple[tuple[int, int], Ragged, Ragged] | None = None
 
     def __len__(self) -> int:
         return len(self.lines)
 
+    def encoded(self, seed: int, epoch: int) -> tuple[Ragged, Ragged]:
+        """Sources and targets of an epoch: always the same without dropout, else drawn anew."""
+        if not self.dropout:
+            return self.sources, self.targets
+        if self._drawn is None or self._drawn[0] != (seed, epoch):
+            chance = Random(f"{seed} {epoch}")
+            sources, targets = [], []
+            for number, index in enumerate(self.kept):
+                text = self.texts[index]
+                source = source_ids(self.tokenizer, text.source, self.dropout, chance)
+                target = target_ids(self.tokenizer, text.target, self.dropout, chance)
+                fits = self.max_length is None or max(len(source), len(target) - 1) <= self.max_length
+                sources.append(source if fits else self.sources[number].tolist())
+                targets.append(target if fits else self.targets[number].tolist())
+            self._drawn = ((seed, epoch), Ragged.of(sources), Ragged.of(targets))
+        return self._drawn[1], self._drawn[2]
+
     def plan(self, seed: int, epoch: int, max_tokens: int) -> list[list[int]]:
-        return plan_by_length(self.targets.lengths - 1, self.sources.lengths, seed, epoch, max_tokens)
+        sources, targets = self.encoded(seed, epoch)
+        return plan_by_length(targets.lengths - 1, sources.lengths, seed, epoch, max_tokens)
 
     def collate(self, indices: Sequence[int], seed: int = 0, epoch: int = 0) -> Batch:
-        source, source_real = self.sources.padded(indices, self.pad_id)
-        target, target_real = self.targets.padded(indices, self.pad_id)
+        sources, targets = self.encoded(seed, epoch)
+        source, source_real = sources.padded(indices, self.pad_id)
+        target, target_real = targets.padded(indices, self.pad_id)
         labels = target.copy()
         labels[~target_real] = IGNORE
         # A target's </s> may stand in the decoder's input of a row that is shorter than its batch; causality hides it.

@@ -101,3 +101,8 @@ class TokenizerSettings:
     vocab_size: int = 10_000  # of byte-pair encoding
     pattern: str = "gpt2"  # how byte-pair encoding cuts text into words: gpt2, cl100k, o200k or a regular expression
     path: str | None = None  # a tokenizer that exists already: tokenizer.json, vocab.json or .tiktoken
+    dropout: float = 0.0  # share of merges left out while training on parallel text, other ones in every epoch
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"tokenizer.dropout must be at least 0 and below 1, not {self.dropout}")

@@ -45,6 +45,8 @@ def build(
     """Read or make the data. Without a `tokenizer`, the one that is `asked` for is learned from the training part."""
     asked = asked or TokenizerSettings()
     kind = settings.kind()
+    if asked.dropout and kind not in ("source", "tsv"):
+        raise InputError("tokenizer.dropout is for parallel text; leave it out")
     if kind == "lists":
         return build_lists(settings, tokenizer, asked)
     if kind == "dates":
@@ -84,10 +86,10 @@ def build_parallel(settings: DataSettings, tokenizer: Tokenizer | None, asked: T
     if tokenizer is None:
         tokenizer = get_tokenizer(asked, (text for pair in train.texts for text in pair), "bpe")
 
-    def pairs(part: Parallel) -> Pairs:
-        return Pairs(part.texts, tokenizer, settings.max_length, part.lines, part.files, part.skipped)
+    def pairs(part: Parallel, dropout: float = 0.0) -> Pairs:
+        return Pairs(part.texts, tokenizer, settings.max_length, part.lines, part.files, part.skipped, dropout)
 
-    return Splits(pairs(train), pairs(validation), pairs(test) if test else None)
+    return Splits(pairs(train, asked.dropout), pairs(validation), pairs(test) if test else None)
 
 
 def build_text(settings: DataSettings, tokenizer: Tokenizer | None, asked: TokenizerSettings) -> Splits:

@@ -4,8 +4,9 @@ import gzip
 
 import numpy as np
 import pytest
+import torch
 
-from clearhead.data import DataSettings, TokenizerSettings, build
+from clearhead.data import IGNORE, DataSettings, TokenizerSettings, build
 from clearhead.data.files import anchor, expand
 from clearhead.data.parallel import hold_out
 from clearhead.errors import InputError
@@ -200,6 +201,35 @@ def test_a_tokenizer_is_learned_or_loaded(write, tmp_path):
         build(data, asked=TokenizerSettings(kind="bpe", path="x"))
     with pytest.raises(InputError, match="'integers' is for the tasks on lists"):
         build(data, asked=TokenizerSettings(kind="integers"))
+
+
+def test_dropout_cuts_words_anew_in_every_epoch(write):
+    data = DataSettings(tsv=write("p.tsv", "unbelievable\tunbelievable believers\n" * 40), max_length=14)
+    plain = build(data, asked=TokenizerSettings(vocab_size=275))
+    tokenizer = plain.tokenizer
+    splits, again = (build(data, tokenizer, TokenizerSettings(dropout=0.3)) for _ in range(2))
+    seen, lengths = set(), set()
+    for epoch in (0, 1, 0):
+        batch = splits.train.collate(range(len(splits.train)), 7, epoch)
+        for row in batch.labels:
+            ids = row[(row != IGNORE) & (row != tokenizer.eos_id)].tolist()
+            assert tokenizer.decode(ids) == "unbelievable believers"
+            seen.add(tuple(ids))
+            lengths.add(len(ids))
+        assert max(lengths) < 14, "what would be too long stays as it was"
+        again.train.collate([0], 7, 2 - epoch)  # another history
+        assert torch.equal(again.train.collate(range(len(splits.train)), 7, epoch).labels, batch.labels)
+        assert max(batch.count for batch in map(splits.train.collate, splits.train.plan(0, 0, 30))) <= 30
+    assert len(seen) > 20
+    assert not torch.equal(*(splits.train.collate(range(9), 7, epoch).inputs["source"][:, :4] for epoch in (0, 1)))
+    for epoch in (0, 1):
+        assert torch.equal(
+            splits.validation.collate([0], 7, epoch).labels, plain.validation.collate([0]).labels
+        ), "validation is never changed"
+    with pytest.raises(InputError, match=r"tokenizer.dropout is for parallel text"):
+        build(DataSettings(task="copy"), asked=TokenizerSettings(dropout=0.1))
+    with pytest.raises(InputError, match=r"below 1, not 1.0"):
+        TokenizerSettings(dropout=1.0)
 
 
 @pytest.fixture(scope="module")
