@@ -9,6 +9,7 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from clearhead.errors import InputError
 from clearhead.tokenizer.base import Tokenizer, check_dropout, check_special
@@ -57,7 +58,7 @@ class BytePair(Tokenizer):
         """`whole_words`: a word that is in the vocabulary is that token, even where the merges would not make it."""
         self.special = dict(special or {})
         check_special(list(self.special))
-        self.vocabulary = vocabulary
+        self.vocabulary = dict(vocabulary)
         self.merges = list(merges)
         self.whole_words = whole_words
         self._split = Splitter(pattern)
@@ -85,7 +86,7 @@ class BytePair(Tokenizer):
         look_up: Callable[[str], str] = self._words.__getitem__
         if dropout:
             chance = check_dropout(dropout, generator)
-            look_up = lambda word: self._encode_with_dropout(word, dropout, chance)  # noqa: E731
+            look_up = partial(self._encode_with_dropout, dropout=dropout, generator=chance)
         try:
             symbols = "".join(map(look_up, self._split(text)))
         except UnicodeEncodeError:

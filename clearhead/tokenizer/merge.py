@@ -80,7 +80,7 @@ def merge_long(word: str, merges: Merges) -> str:
                             heappush(heap, found)
                         places[found].append(place)
                         lowest = min(lowest, found)
-            if lowest < rank:  # only where two merges make one token can a new pair come before those that wait
+            if lowest < rank:  # never in merges as they are learned, but a file may list them in any order
                 heappush(heap, rank)
                 places[rank] = waiting[number + 1 :]
                 break

@@ -108,5 +108,6 @@ def _write_out(pattern: str, limit: int) -> str | None:
 
 def _as_set(members: Ranges, limit: int) -> str:
     """Ranges as they stand between the brackets of a set, without what lies above `limit`."""
-    kept = [(first, min(last, limit)) for first, last in members if first <= limit]
+    # a set must not be empty: where nothing is left, the first range stays and matches nothing in such a text
+    kept = [(first, min(last, limit)) for first, last in members if first <= limit] or members[:1]
     return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in kept)

@@ -45,7 +45,9 @@ def test_words_are_the_text(pattern: str, text: str) -> None:
 
 
 @given(text=st.text("abcx\n\t é漢", max_size=10))
-@pytest.mark.parametrize("pattern", [r"[a-c]+", r"(a)(b)", r"\s|x$", r"\p{Han}", r"[^\S\n]+|\P{L}"])
+@pytest.mark.parametrize(
+    "pattern", [r"[a-c]+", r"(a)(b)", r"\s|x$", r"\p{Han}", r"[^\S\n]+|\P{L}", r"\p{Lt}|[\p{M}]b|[^\p{M}]a"]
+)
 def test_a_pattern_of_ones_own_is_cut_as_tokenizers_cuts_it(pattern: str, text: str) -> None:
     peer = pre_tokenizers.Split(Regex(pattern.replace("$", r"\z")), "isolated")
     assert Splitter(pattern)(text) == [word for word, _ in peer.pre_tokenize_str(text)]
