@@ -22,14 +22,16 @@ Examples:
 
   clearhead train multi30k --dump-config > my.toml         start one from another
 
-  torchrun --nproc-per-node 2 -m clearhead train copy      two processes
+  torchrun --nproc-per-node 2 -m clearhead train copy --into runs/two
 """
 
 
 def train(
     recipe: Annotated[str, typer.Argument(help="The name of a packaged recipe, or the path of a TOML file.")],
     run: Annotated[
-        Path | None, typer.Option(help="The run folder; runs/RECIPE unless given. If it holds a run, that goes on.")
+        Path | None,
+        # two names, because torchrun takes any --run for a misspelt option of its own
+        typer.Option("--run", "--into", help="The run folder, runs/RECIPE by default; a run already in it goes on."),
     ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change one setting. Repeatable.")

@@ -162,7 +162,7 @@ def test_torchrun_brings_a_killed_worker_back(tmp_path: Path) -> None:
     command += ["--max-restarts", "1", "--monitor-interval", "0.2", "--master-port", free_port()]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     job = subprocess.Popen(
-        [*command, "-m", "clearhead", "train", str(recipe), "--run", str(run)],
+        [*command, "-m", "clearhead", "train", str(recipe), "--into", str(run)],
         env=environment, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 120
