@@ -71,9 +71,11 @@ class DataSettings:
         """Which of `KEYS` this is."""
         given = [name for name in ("source", "tsv", "text") if getattr(self, name) is not None]
         if self.task == "masked" or self.task is None:
-            wanted = "data.text" if self.task else "data.task, data.source and data.target, data.tsv or data.text"
+            found = " and ".join(f"data.{name}" for name in given) or "none"
+            if self.task == "masked" and given != ["text"]:
+                raise InputError(f"task = 'masked' needs data.text and nothing else to read; found {found}")
             if len(given) != 1:
-                found = " and ".join(f"data.{name}" for name in given) or "none"
+                wanted = "data.task, data.source and data.target, data.tsv or data.text"
                 raise InputError(f"the data must be one of {wanted}; found {found}")
             return given[0]
         return "dates" if self.task == "dates" else "lists"

@@ -1,6 +1,7 @@
 """Parallel text: read exactly, skipped or refused as documented, never misaligned; and batches with little padding."""
 
 import gzip
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from clearhead.data import IGNORE, DataSettings, TokenizerSettings, build
 from clearhead.data.files import anchor, expand
 from clearhead.data.parallel import hold_out
 from clearhead.errors import InputError
-from clearhead.settings import from_dict
+from clearhead.settings import from_dict, to_dict
 from clearhead.tokenizer import SPECIAL, Characters
 
 LETTERS = Characters([chr(code) for code in range(32, 383)])
@@ -155,7 +156,9 @@ def test_validation_is_held_out_where_none_is_named(write):
         ({"source": "a"}, "data.source is given, but data.target is not"),
         ({"source": "a", "target": "b", "test_target": "c"}, "data.test_target is given, but data.test_source is not"),
         ({"source": "a", "target": "b", "text": "c"}, "found data.source and data.text"),
-        ({"task": "masked"}, "data must be one of data.text; found none"),
+        ({"task": "masked"}, "task = 'masked' needs data.text and nothing else to read; found none"),
+        ({"task": "masked", "tsv": "a"}, "task = 'masked' needs data.text and nothing else to read; found data.tsv"),
+        ({"task": "dates", "locales": "de"}, "data.locales must be a list, not 'de'"),
         ({"tsv": "a", "documents": "line"}, "data.documents means nothing for data given by 'tsv'"),
         ({"tsv": "a", "max_lenght": 3}, "unknown key 'data.max_lenght'; did you mean 'max_length'"),
         ({"tsv": "a", "validation_share": 1}, "between 0 and 1, not 1.0"),
@@ -165,6 +168,14 @@ def test_validation_is_held_out_where_none_is_named(write):
 def test_settings_that_are_refused(values, message):
     with pytest.raises(InputError, match=message):
         from_dict(DataSettings, values, "data.")
+
+
+def test_settings_survive_a_round_trip():
+    values = {"text": ["a.txt", "b/*.txt"], "documents": "file", "context": 64, "task": "masked"}
+    settings = from_dict(DataSettings, values, "data.")
+    assert settings.text == ("a.txt", "b/*.txt")
+    assert from_dict(DataSettings, to_dict(settings)) == settings
+    assert anchor(settings, Path("/x")).text == ("/x/a.txt", "/x/b/*.txt")
 
 
 def test_paths(monkeypatch, tmp_path):
