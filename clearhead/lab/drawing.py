@@ -77,7 +77,8 @@ def lines(
             linewidth=1.6,
             markevery=max(1, len(at) // 12),
         )
-        axes.fill_between(at, [p.low for p in points], [p.high for p in points], color=colour, alpha=0.15, linewidth=0)
+        low = [logarithmic_low(p) if "y" in log else p.low for p in points]
+        axes.fill_between(at, low, [p.high for p in points], color=colour, alpha=0.15, linewidth=0)
     finish(axes, xlabel, ylabel, title)
     if "x" in log:
         # powers of two are what lengths and widths are made of
@@ -91,6 +92,11 @@ def lines(
     label_ends(axes, ends, names)
 
 
+def logarithmic_low(point: Interval) -> float:
+    """On a logarithmic axis an interval that reaches zero has no low end; then as far below as the high is above."""
+    return max(point.low, point.mean**2 / point.high) if point.high > 0 else point.mean
+
+
 def label_ends(axes: Axes, ends: Mapping[str, tuple[float, float]], names: Sequence[str]) -> None:
     """Names beside the last points, moved apart where they would overlap."""
     axes.figure.canvas.draw()
@@ -102,12 +108,15 @@ def label_ends(axes: Axes, ends: Mapping[str, tuple[float, float]], names: Seque
         spots.append((float(up), float(across), name))
     heights: list[float] = []
     for up, _, _ in sorted(spots):
-        heights.append(max(up, heights[-1] + need) if heights else up)
-    excess = max(0.0, heights[-1] - 1.0)  # the highest must not leave the picture: move all down together
+        heights.append(max(up, heights[-1] + need) if heights else max(0.0, up))
+    ceiling = 1.0
+    for place in reversed(range(len(heights))):  # and down again, where they would leave the picture
+        heights[place] = min(heights[place], ceiling)
+        ceiling = heights[place] - need
     for up, (_, across, name) in zip(heights, sorted(spots), strict=True):
         axes.annotate(
             name,
-            (across, up - excess),
+            (across, up),
             xycoords="axes fraction",
             xytext=(7, 0),
             textcoords="offset points",
@@ -138,6 +147,7 @@ def dots(
         )
     axes.set_yticks(range(len(series)), list(series))
     axes.set_ylim(len(series) - 0.4, -0.7)
+    axes.margins(x=0.12)
     if log:
         axes.set_xscale("log")
     finish(axes, xlabel, "", title)
@@ -146,7 +156,7 @@ def dots(
 def finish(axes: Axes, xlabel: str, ylabel: str, title: str) -> None:
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    axes.set_title(title)
+    axes.set_title(title, loc="left", fontsize=10.5)
 
 
 def to_svg(figure: Figure) -> str:

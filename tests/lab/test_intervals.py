@@ -1,0 +1,40 @@
+"""Intervals against a known one, and their coverage on numbers whose mean is known."""
+
+import math
+import random
+
+from clearhead.lab.experiment import Cell, Results
+from clearhead.lab.intervals import Interval, interval, short
+
+
+def test_known_interval():
+    # Student's t at 97.5% with four degrees of freedom is 2.7764451; the standard error is √(2.5 / 5)
+    found = interval([1, 2, 3, 4, 5])
+    assert found.mean == 3
+    assert math.isclose(found.low, 1.03675684, abs_tol=5e-4)
+    assert math.isclose(found.high, 4.96324316, abs_tol=5e-4)
+
+
+def test_one_value_has_no_spread():
+    assert interval([2.5]) == Interval(2.5, 2.5, 2.5)
+
+
+def test_coverage():
+    """Of many intervals from three normal numbers, 95% hold the true mean."""
+    generator = random.Random(0)
+    held = 0
+    for _ in range(4000):
+        found = interval([generator.gauss(7, 2) for _ in range(3)])
+        held += found.low <= 7 <= found.high
+    assert 0.94 < held / 4000 < 0.96
+
+
+def test_differences_are_paired():
+    """What a seed does to both arms cancels out: a constant difference has no interval."""
+    cells = [Cell(arm, seed, {"loss": 10 * seed + shift}) for seed in (1, 2, 3) for arm, shift in (("a", 1), ("b", 0))]
+    found = Results({}, cells).difference("a", "b", "loss")
+    assert found == Interval(1, 1, 1)
+
+
+def test_short_numbers():
+    assert [short(value) for value in (0, 1234.5, 0.5, 0.00321, 1e-7)] == ["0", "1,234", "0.500", "0.0032", "1.00e-07"]

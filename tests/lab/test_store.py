@@ -1,0 +1,93 @@
+"""Results survive interruption, and are measured again when the sizes change."""
+
+import json
+
+import pytest
+
+from clearhead.errors import InputError
+from clearhead.lab import runner, store
+from clearhead.lab.catalogue import everything, find, names
+from clearhead.lab.experiment import MACHINE, Cell
+
+SIZES = {"seeds": 2, "lengths": (4, 8)}
+
+
+def test_cell_round_trip(tmp_path):
+    cell = Cell("an arm, with / signs", 3, {"loss": 0.1 + 0.2, "course": [1.0, 1 / 3]})
+    path = store.cell_path(tmp_path, "x", True, cell.arm, cell.seed)
+    store.save_cell(path, SIZES, cell, 1.0)
+    assert store.load_cell(path, SIZES) == cell  # to the last digit
+    assert store.load_cell(path, SIZES | {"seeds": 9}) == cell  # more seeds do not make it another cell
+    assert store.load_cell(path, SIZES | {"lengths": (4, 16)}) is None
+
+
+def test_what_is_not_finite_is_refused(tmp_path):
+    with pytest.raises(InputError, match="loss = nan is not finite"):
+        store.save_cell(tmp_path / "a.json", SIZES, Cell("a", 1, {"loss": float("nan")}), 1.0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("{}")
+    with pytest.raises(InputError, match="not a result of the lab"):
+        store.load_cell(path, SIZES)
+
+
+def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
+    """Only what is missing is measured, and what is there is left as it was."""
+    experiment = find("numerics")
+    calls = []
+
+    def measure(arm, seed, sizes):
+        calls.append((arm, seed))
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return {"loss": float(len(calls))}
+
+    object.__setattr__(experiment, "measure", measure)
+    monkeypatch.setattr(runner, "find", lambda name: experiment)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            runner.run(experiment, tmp_path, quick=True, seeds=1, jobs=1)
+        kept = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
+        assert len(kept) == 3
+        results = runner.run(experiment, tmp_path, quick=True, seeds=1, jobs=1)
+    finally:
+        from clearhead.lab.experiments import numerics
+
+        object.__setattr__(experiment, "measure", numerics.measure)
+    assert len(calls) == len(experiment.arms) + 1  # the interrupted one twice, the others once
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert len(results.cells) == len(experiment.arms)
+
+
+def test_workers_write_the_same_numbers(tmp_path):
+    """A pool of processes and this one agree to the last digit (times aside)."""
+    experiment = find("scaling")
+    tiny = dict(experiment.quick) | {"d_k": (8,), "trained_d_k": (16,), "steps": 3, "points": 3}
+    arm = "unscaled"
+    here = runner.measure_cell(experiment.name, arm, 1, tiny, tmp_path / "here.json")
+    found = []
+    runner.measure_in_workers(experiment, tiny, [(arm, 1, tmp_path / "there.json")], 2, found.append)
+    assert found == [here]
+    assert json.loads((tmp_path / "there.json").read_text())["numbers"] == here.numbers
+
+
+def test_every_experiment_says_what_it_is():
+    found = everything()
+    assert [experiment.name for experiment in found] != []
+    assert sorted(experiment.name for experiment in found) == names()
+    assert len({experiment.number for experiment in found}) == len(found)
+    for experiment in found:
+        assert len(experiment.arms) >= 2
+        assert experiment.quick.keys() == experiment.full.keys()  # the same knobs, turned further
+        assert experiment.full["seeds"] >= 3
+        machine_numbers = [name for name in experiment.columns if name.startswith(MACHINE)]
+        assert experiment.timed or not machine_numbers
+        json.dumps(experiment.quick), json.dumps(experiment.full)
+
+
+def test_an_unknown_name_gets_a_hint():
+    with pytest.raises(InputError, match="did you mean 'scaling'"):
+        find("scalling")
