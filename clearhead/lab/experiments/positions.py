@@ -40,11 +40,12 @@ def choice(kind: str, longest: int) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def text_bits(model: Any, text: NextTokens, length: int, scored: int, windows: int) -> float:
-    """Bits per character over the last `scored` places of windows of this length, all ending at the same places."""
+def text_bits(model: Any, text: NextTokens, length: int, context: int, windows: int) -> float:
+    """Bits per character over the last half context of windows of this length; all lengths end at the same places."""
     ids = torch.from_numpy(text.stream.ids.astype("int64"))
     labels = torch.from_numpy(text.labels.astype("int64"))
-    ends = torch.linspace(length * 8, len(ids) - 1, windows).long()
+    scored = context // 2
+    ends = torch.linspace(FACTORS[-1] * context, len(ids) - 1, windows).long()
     rows = ends[:, None] + torch.arange(1 - length, 1)
     logits = torch.cat([model(ids[part])[:, -scored:] for part in rows.split(8)])
     loss = F.cross_entropy(logits.flatten(0, 1), labels[rows[:, -scored:]].flatten())
@@ -92,8 +93,7 @@ def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
     settings = brief(sizes["steps"], seed, peak=2e-3, max_tokens=8 * context)
     trained = train(config(data.tokenizer.size, kind="decoder"), data.train, settings)
     model = trained.model.eval()
-    scored = context // 2
-    bits = [text_bits(model, data.validation, context * k, scored, sizes["windows"]) for k in FACTORS]
+    bits = [text_bits(model, data.validation, context * k, context, sizes["windows"]) for k in FACTORS]
     copied = copy_accuracy(config, seed, sizes)
     return {
         "bits": bits,
@@ -159,8 +159,8 @@ EXPERIMENT = Experiment(
         "seeds": 3,
         "context": 32,
         "characters": 200_000,
-        "steps": 200,
-        "windows": 32,
+        "steps": 300,
+        "windows": 64,
         "list": 8,
         "copy_steps": 200,
     },

@@ -1,0 +1,88 @@
+"""What is published: every verdict follows from its stored numbers, and the report can be written from them alone."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from clearhead.errors import InputError
+from clearhead.lab import store
+from clearhead.lab.catalogue import everything, find
+from clearhead.lab.report import write_report
+
+PUBLISHED = sorted((Path(__file__).resolve().parents[2] / "docs" / "lab").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_published_verdicts_follow_from_their_numbers(path):
+    content, results = store.read_gathered(path)
+    experiment = find(content["experiment"])
+    verdict = experiment.verdict(results)
+    assert {"word": verdict.word, "sentence": verdict.sentence} == content["verdict"]
+    quick = "--quick" in content["command"]
+    assert store.settled(results.sizes) == store.settled(experiment.sizes(quick))  # else the report is out of date
+    cells = [(cell.arm, cell.seed) for cell in results.cells]
+    assert sorted(cells) == sorted((arm, seed) for arm in experiment.arms for seed in range(1, results.seeds + 1))
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_published_page_says_the_same(path):
+    content, _ = store.read_gathered(path)
+    page = (path.parents[1] / "lab.md").read_text(encoding="utf-8")
+    assert f"## {content['experiment']}\n" in page
+    assert content["verdict"]["sentence"][1:] in page
+    assert path.with_suffix(".svg").is_file()
+
+
+def test_a_changed_number_changes_the_verdict():
+    """The verdict is read off the numbers, not remembered: without harm, scaling does not hold."""
+    experiment = find("scaling")
+    arms = {"scaled": 0.2, "unscaled": 0.8, "unscaled, small start": 0.3}
+
+    def word(losses):
+        cells = [
+            store.Cell(
+                arm,
+                seed,
+                {
+                    "entropy": [0.9 if arm != "unscaled" else 0.05],
+                    "gradient": [0.2 if arm != "unscaled" else 0.05],
+                    "last_loss": loss + 0.01 * seed,
+                },
+            )
+            for arm, loss in losses.items()
+            for seed in (1, 2, 3)
+        ]
+        sizes = {"d_k": [512], "trained_d_k": [128]}
+        return experiment.verdict(store.Results(sizes, cells)).word
+
+    assert word(arms) == "holds only if"
+    assert word(arms | {"unscaled, small start": 0.75}) == "holds"
+    assert word(arms | {"unscaled": 0.1}) == "does not hold here"
+
+
+def test_the_report_is_one_page_that_needs_nothing_else(tmp_path):
+    if not PUBLISHED:
+        pytest.skip("no results are published yet")
+    content, results = store.read_gathered(PUBLISHED[0])
+    experiment = find(content["experiment"])
+    quick = "--quick" in content["command"]
+    for cell in results.cells:
+        path = store.cell_path(tmp_path, experiment.name, quick, cell.arm, cell.seed)
+        store.save_cell(path, experiment.sizes(quick), cell, 1.0)
+    write_report(everything(), tmp_path, tmp_path / "out")
+    page = (tmp_path / "out" / "lab.html").read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', page.replace("xlink:href", "")), (
+        "the page refers to other files"
+    )
+    assert len(re.findall(r'\bid="([^"]+)"', page)) == len(set(re.findall(r'\bid="([^"]+)"', page)))
+    assert content["verdict"]["word"] in page
+    first = (tmp_path / "out" / "lab" / f"{experiment.name}.svg").read_bytes()
+    write_report(everything(), tmp_path, tmp_path / "again")
+    assert (tmp_path / "again" / "lab" / f"{experiment.name}.svg").read_bytes() == first  # same numbers, same picture
+
+
+def test_a_report_of_nothing_says_so(tmp_path):
+    with pytest.raises(InputError, match="no results in"):
+        write_report(everything(), tmp_path, tmp_path / "out")
