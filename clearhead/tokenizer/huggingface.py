@@ -11,7 +11,7 @@ from typing import Any
 
 from clearhead.errors import InputError
 from clearhead.tokenizer.bytepair import ALPHABET, PRINTABLE, BytePair, Merge
-from clearhead.tokenizer.split import GPT2
+from clearhead.tokenizer.split import GPT2, is_portable
 
 _CHARACTERS = "".join(map(chr, [*PRINTABLE, *range(256, 256 + 256 - len(PRINTABLE))]))
 _TO_TEXT = dict(zip(ALPHABET, _CHARACTERS, strict=True))
@@ -40,6 +40,8 @@ def to_json(tokenizer: BytePair, merges_as_text: bool = False) -> str:
     vocabulary = dict(sorted({**ordinary, **tokenizer.special}.items(), key=lambda item: item[1]))
     merges = [(printable(left), printable(right)) for left, right in tokenizer.merges]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
+    if not is_portable(tokenizer.pattern):
+        warnings.warn(f"tokenizers may cut differently by the pattern {tokenizer.pattern!r}", stacklevel=3)
     if tokenizer.pattern == GPT2:
         pre_tokenizer: dict[str, Any] = byte_level
     else:

@@ -35,7 +35,9 @@ O200K = (
 PATTERNS = {"gpt2": GPT2, "cl100k": CL100K, "o200k": O200K}
 
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
-_PIECE = re.compile(r"\\[pP]\{[^}]*\}|\\.|&&|--|\|\||~~|.", re.DOTALL)
+_PIECE = re.compile(r"\\[pP]\{[^}]*\}|\\.|&&|--|\|\||~~|\}\+|\(\?[a-z]*[msx][a-z]*|.", re.DOTALL)
+# Ends of lines or of the text? Possessive, or repeated? Which of the flags lets a dot match a line end?
+_AMBIGUOUS = re.compile(r"\$|\^|\}\+|\(\?[a-z]+")
 _CLASS = re.compile(r"\\([pP])\{(\w+)\}|\\([sS])")
 _SAME_IN_RE = frozenset("rntfv\\\"'/.|?*+()[]{}^$- ")  # escapes that mean the same everywhere
 
@@ -76,34 +78,38 @@ def _compile(pattern: str, limit: int) -> "re.Pattern[str] | regex.Pattern[str]"
         raise InputError(f"the pre-split pattern {pattern!r} is not a regular expression: {error}") from None
 
 
+def is_portable(pattern: str) -> bool:
+    """Whether every engine cuts alike: the pattern uses only what is written out here, and nothing of `regex` alone."""
+    return _write_out(pattern, 0x7F) is not None
+
+
 def _write_out(pattern: str, limit: int) -> str | None:
     """The pattern with its Unicode classes as character ranges, or None if it uses what only `regex` knows.
 
     `\\s` is written out too: Python's has four control characters more than Unicode's.
     """
-    pieces, inside = [], False
+    pieces, inside, known = [], False, True
     for piece in _PIECE.findall(pattern):
-        if piece[0] == "\\" and (name := _CLASS.fullmatch(piece)):
-            kind = name[2] or "space"
-            if kind not in CLASSES:
-                return None
-            members = complement(ranges(kind)) if piece[1] in "PS" else ranges(kind)
-            piece = _as_set(members, limit) if inside else f"[{_as_set(members, limit)}]"
+        if piece[0] == "\\" and (name := _CLASS.fullmatch(piece)) and (name[2] or "space") in CLASSES:
+            members = ranges(name[2] or "space")
+            written = _as_set(complement(members) if piece[1] in "PS" else members, limit)
+            piece = written if inside else f"[{written}]"
         elif piece[0] == "\\":
-            if piece[1] not in _SAME_IN_RE:
-                return None
+            known &= piece[1] in _SAME_IN_RE
         elif piece == "[":
-            if inside:
-                return None  # a set inside a set
+            known &= not inside  # a set inside a set
             inside = True
         elif piece == "]":
             inside = False
-        elif piece == "$" and not inside:
-            piece = r"\Z"  # in `re`, `$` would also match before a last line end
+        elif not inside and _AMBIGUOUS.fullmatch(piece):
+            raise InputError(
+                f"the pre-split pattern {pattern!r} has {piece!r}, which tokenizers, tiktoken and Python each read in "
+                f"their own way; write it differently (for OpenAI's vocabularies, give a name: {', '.join(PATTERNS)})"
+            )
         elif piece in ("&&", "--", "||", "~~"):
-            return None  # set operations
+            known = False  # set operations
         pieces.append(piece)
-    return "".join(pieces)
+    return "".join(pieces) if known else None
 
 
 def _as_set(members: Ranges, limit: int) -> str:

@@ -237,6 +237,13 @@ def test_a_template_is_not_applied_and_said_so(content: dict[str, Any], tmp_path
         load(tmp_path)
 
 
+def test_a_pattern_that_others_may_read_differently_is_kept_and_said_so(tmp_path: Path) -> None:
+    trained = train(["ab ab cd cd"], 262, pattern=r"\w+|\W+")
+    with pytest.warns(UserWarning, match="tokenizers may cut differently"):
+        trained.save(tmp_path / "tokenizer.json")
+    same(load(tmp_path), trained)
+
+
 def test_ignore_merges_is_whole_words(content: dict[str, Any], tmp_path: Path) -> None:
     content["model"]["ignore_merges"] = True
     path = tmp_path / "tokenizer.json"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
 from clearhead.errors import InputError
-from clearhead.tokenizer.split import PATTERNS, Splitter
+from clearhead.tokenizer.split import PATTERNS, Splitter, is_portable
 from tests.tokenizer.texts import texts
 
 
@@ -46,10 +46,10 @@ def test_words_are_the_text(pattern: str, text: str) -> None:
 
 @given(text=st.text("abcx\n\t é漢", max_size=10))
 @pytest.mark.parametrize(
-    "pattern", [r"[a-c]+", r"(a)(b)", r"\s|x$", r"\p{Han}", r"[^\S\n]+|\P{L}", r"\p{Lt}|[\p{M}]b|[^\p{M}]a"]
+    "pattern", [r"[a-c]+", r"(a)(b)", r"\s|x(?!\S|\s)", r"\p{Han}", r"[^\S\n]+|\P{L}", r"\p{Lt}|[\p{M}]b|[^\p{M}]a"]
 )
 def test_a_pattern_of_ones_own_is_cut_as_tokenizers_cuts_it(pattern: str, text: str) -> None:
-    peer = pre_tokenizers.Split(Regex(pattern.replace("$", r"\z")), "isolated")
+    peer = pre_tokenizers.Split(Regex(pattern), "isolated")
     assert Splitter(pattern)(text) == [word for word, _ in peer.pre_tokenize_str(text)]
 
 
@@ -58,3 +58,15 @@ def test_a_broken_pattern_is_refused() -> None:
         Splitter("(a")
     with pytest.raises(InputError, match="not a regular expression"):
         Splitter(r"\p{Nonsense}")
+
+
+@pytest.mark.parametrize("pattern", ["a$", "^a", "a{1,3}+", "(?s:a.)", r"[\^$]+(?im)", r"\p{Han}$"])
+def test_what_each_engine_reads_in_its_own_way_is_refused(pattern: str) -> None:
+    with pytest.raises(InputError, match="each read in their own way"):
+        Splitter(pattern)
+
+
+def test_what_only_the_regex_module_reads_is_not_portable() -> None:
+    assert all(is_portable(pattern) for pattern in PATTERNS.values())
+    assert is_portable(r"[$^]+|\$|\^|(?i:a)|(?:b)|(?<=c)")
+    assert not any(is_portable(pattern) for pattern in (r"\w+", r"\p{Han}", "[a-z&&[^b]]"))
