@@ -9,6 +9,7 @@ from clearhead import __version__
 from clearhead.cli import (
     attention,
     average,
+    demo,
     doctor,
     encode,
     evaluate,
@@ -52,6 +53,7 @@ def options(
 # Every command, in the order of the help. `app.command("name")(module.function)`, or `app.add_typer(module.app)`.
 app.command()(shapes.shapes)
 app.command()(profile.profile)
+app.command()(demo.demo)
 app.command("train")(train.train)
 app.command()(average.average)
 app.command()(plot.plot)

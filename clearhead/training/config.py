@@ -47,7 +47,8 @@ class TrainingSettings:
     peak: float | None = None  # the highest rate; noam takes it in place of factor, the others need it
     final: float = 0.0  # cosine: the last rate, as a fraction of the peak
 
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"  # 16 bits: autocast, weights stay float32
+    # 16 bits: autocast, the weights stay float32; auto: bfloat16 where the processor multiplies it natively
+    precision: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
     compile: bool = False  # torch.compile; on a CPU it needs a C++ compiler
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     threads: int | None = None  # of the CPU, for each process; None: as many as PyTorch takes

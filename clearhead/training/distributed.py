@@ -103,6 +103,15 @@ def pick_device(wanted: str) -> torch.device:
     return torch.device(wanted)
 
 
+def pick_precision(wanted: str, device: torch.device) -> str:
+    """`auto` is bfloat16 where it is fast: without instructions of its own it is emulated, slower than float32."""
+    if wanted != "auto":
+        return wanted
+    native = {"cuda": torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)}
+    native["cpu"] = any(torch.cpu.get_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16"))
+    return "bfloat16" if native.get(device.type) else "float32"
+
+
 @contextmanager
 def gathered(device: str = "auto", parallel: Literal["ddp", "fsdp"] = "ddp") -> Iterator[Ranks]:
     """Join the group that torchrun describes in the environment; without one, be a group of one."""

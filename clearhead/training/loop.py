@@ -19,7 +19,7 @@ from clearhead.data.batch import IGNORE, Batch, Dataset
 from clearhead.errors import InputError
 from clearhead.model import Transformer
 from clearhead.training.config import TrainingSettings
-from clearhead.training.distributed import Ranks, whole
+from clearhead.training.distributed import Ranks, pick_precision, whole
 from clearhead.training.loss import summed_loss
 from clearhead.training.optimizer import build_optimizers
 from clearhead.training.schedule import learning_rate
@@ -98,7 +98,8 @@ class Loop:
         self.progress, self.update = progress or Progress(), Update()
         self.callbacks = list(callbacks)
         self.stop = ""  # a reason ends the loop after the current update
-        self.objective = Objective(model, settings.label_smoothing, PRECISION[settings.precision])
+        precision = PRECISION[pick_precision(settings.precision, self.ranks.device)]
+        self.objective = Objective(model, settings.label_smoothing, precision)
         self.wrapped = self.ranks.wrap(self.objective, stacked_layers(model))
         self.optimizers = build_optimizers(model, settings)
         self._plan: list[list[int]] = []

@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
@@ -24,7 +24,7 @@ from clearhead.settings import merge, to_dict
 from clearhead.training.checkpoint import Checkpoints, average, clean_up, newest, restore_optimizers
 from clearhead.training.compile import compile_hidden
 from clearhead.training.config import Recipe, refuse_changes
-from clearhead.training.distributed import Ranks, gathered
+from clearhead.training.distributed import Ranks, gathered, pick_precision
 from clearhead.training.loop import Callback, Loop, Objective, Progress, seed_of
 from clearhead.training.report import Display, Log, Metrics, TensorBoard
 from clearhead.training.validate import Validation, evaluate
@@ -46,8 +46,11 @@ class Outcome:
 def train(recipe: Recipe, folder: str | os.PathLike[str], attach: Attach | None = None, quiet: bool = False) -> Outcome:
     """Train, or go on training, until the recipe's steps are done. `attach` makes callbacks that run at each update,
     before metrics are written; it is called on the first rank only."""
-    path, settings = Path(folder), recipe.training
-    with gathered(settings.device, settings.parallel) as ranks:
+    path = Path(folder)
+    with gathered(recipe.training.device, recipe.training.parallel) as ranks:
+        precision = pick_precision(recipe.training.precision, ranks.device)
+        recipe = replace(recipe, training=replace(recipe.training, precision=precision))  # type: ignore[arg-type]
+        settings = recipe.training
         if settings.threads:
             torch.set_num_threads(settings.threads)
         log = Log(path / "train.log" if ranks.first else None, quiet or not ranks.first)
