@@ -162,6 +162,15 @@ def test_extends_past_any_length_it_has_seen(positions: str, kernels: str) -> No
         close(used(ids), unused(ids))
 
 
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_trains_after_inference(positions: str) -> None:
+    """A table that was made in inference mode must not end up in a graph that needs gradients."""
+    built = model(positions=positions)
+    with torch.inference_mode():
+        built(tokens(1, 100))
+    built(tokens(1, 100)).sum().backward()
+
+
 def test_learned_positions_refuse_what_they_have_no_row_for() -> None:
     limited = model(positions={"kind": "learned", "max_length": 8})
     assert limited(tokens(2, 8)).shape == (2, 8, 29)
