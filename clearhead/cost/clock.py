@@ -8,6 +8,7 @@ means above what was in use when the pass began, so the weights are not in it. G
 the backward pass.
 """
 
+import gc
 import json
 import statistics
 import tempfile
@@ -156,6 +157,7 @@ def memory_use(model: Transformer, inputs: tuple[Tensor, ...]) -> dict[Event, Us
         mark((events[-1][0], part))
 
     model.zero_grad(set_to_none=True)
+    gc.collect()  # or the garbage of before is freed in the middle, and counts as memory given back
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler, watch(model, change):
         step(model, inputs, lambda passing: mark((passing, part_of("") if passing else None)))
     with tempfile.TemporaryDirectory() as folder:
