@@ -35,14 +35,15 @@ class Entry:
 
 
 def entry(experiment: Experiment, folder: Path) -> Entry | None:
-    """The full results of an experiment if they are there, otherwise the quick ones."""
-    for quick in (False, True):
-        results = store.load(experiment, folder, quick)
-        if results is not None:
-            content = store.gathered(experiment, results, quick, store.seconds(experiment, folder, quick))
-            svg = to_svg(experiment.figure(results))
-            return Entry(experiment, results, experiment.verdict(results), quick, content, svg)
-    return None
+    """The full results of an experiment if all its seeds are there, otherwise the quick ones, or what there is."""
+    found = {quick: results for quick in (False, True) if (results := store.load(experiment, folder, quick))}
+    if not found:
+        return None
+    whole = [quick for quick, results in found.items() if results.seeds >= experiment.sizes(quick)["seeds"]]
+    quick = (whole or [*found])[0]
+    results = found[quick]
+    content = store.gathered(experiment, results, quick, store.seconds(experiment, folder, quick))
+    return Entry(experiment, results, experiment.verdict(results), quick, content, to_svg(experiment.figure(results)))
 
 
 def write_report(experiments: list[Experiment], folder: Path, out: Path) -> list[Entry]:

@@ -41,7 +41,7 @@ def library(characters: int) -> tuple[str, str]:
     return "".join(parts[0]), "".join(parts[1])
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def language(characters: int, context: int, vocab_size: int | None = None) -> Language:
     """The standard library as a language: of characters, or of byte-pair tokens if a vocabulary size is given."""
     train, validation = library(characters)

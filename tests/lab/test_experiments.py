@@ -14,7 +14,7 @@ from clearhead.lab.experiments.norm_and_residual import gradients
 from clearhead.lab.experiments.recurrence import COPIED, RECALL, Recall
 from clearhead.lab.runner import run
 from clearhead.lab.sizing import of_size
-from clearhead.lab.training import lists, small
+from clearhead.lab.training import brief, lists, small, train
 from clearhead.model import build, count_parameters
 
 
@@ -166,3 +166,20 @@ def test_chance_is_the_entropy_of_the_tokens():
 
     data = lists("reverse", longest=10)
     assert 0.5 * math.log(20) < guessing(data.validation) < math.log(data.tokenizer.size)
+
+
+def test_training_is_a_function_of_the_seed():
+    data = lists("sort", longest=10)
+    config = small(data.tokenizer.size, dropout=0.1)
+    one, again, other = (train(config, data.train, brief(4, seed)).losses for seed in (1, 1, 2))
+    assert one == again
+    assert one[0] != other[0]
+
+
+def test_a_breakdown_is_a_result():
+    """A gradient that is not finite ends the training, says when, and scores as the worst."""
+    data = lists("sort", longest=10)
+    trained = train(small(data.tokenizer.size), data.train, brief(20, 1, peak=1e30, warmup=0, clip=0.0))
+    assert trained.diverged is not None
+    assert len(trained.losses) == trained.diverged - 1
+    assert trained.scores(data.validation)["exact"] == 0

@@ -21,7 +21,10 @@ from clearhead.lab.training import brief, train
 from clearhead.model import Transformer, count_parameters, trace
 
 DEPTHS = (1, 2, 4, 8)
-ARMS = {f"{depth} layers": f"{depth} layers, as wide as the number of parameters allows" for depth in DEPTHS}
+ARMS = {
+    f"{depth} layer{'s' * (depth > 1)}": "as wide as the number of parameters allows, feed-forward four times that"
+    for depth in DEPTHS
+}
 
 
 def states(model: Transformer, tokens: Tensor) -> list[Tensor]:
@@ -72,7 +75,7 @@ def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
 
 def verdict(results: Results) -> Verdict:
     best = min(ARMS, key=lambda arm: results.mean(arm, "loss"))
-    gains = {arm: results.difference("1 layers", arm, "loss") for arm in ARMS if arm != "1 layers"}
+    gains = {arm: results.difference("1 layer", arm, "loss") for arm in ARMS if arm != "1 layer"}
     shown = ", ".join(f"{arm} {results.interval(arm, 'loss')}" for arm in ARMS)
     rises = results.curve(best, "next")
     sentence = (

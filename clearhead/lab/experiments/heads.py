@@ -20,7 +20,7 @@ from clearhead.model.attention import MultiHeadAttention, merge_heads
 from clearhead.training.loop import seed_of
 
 COUNTS = (1, 2, 4, 8, 16)
-ARMS = {f"{count} heads": f"{count} heads of width {64 // count}" for count in COUNTS}
+ARMS = {f"{count} head{'s' * (count > 1)}": f"each of width {64 // count}" for count in COUNTS}
 
 
 def entropy(weights: Tensor) -> Tensor:
@@ -89,13 +89,13 @@ def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
 
 
 def verdict(results: Results) -> Verdict:
-    several = [arm for arm in ARMS if arm != "1 heads"]
+    several = [arm for arm in ARMS if arm != "1 head"]
     more = {arm: rise(results, arm) for arm in several}
     best = min(ARMS, key=lambda arm: results.mean(arm, "loss"))
     shown = ", ".join(
         f"{arm} {results.mean(arm, 'untrained'):.2f} → {results.mean(arm, 'trained'):.2f}" for arm in several
     )
-    gain = results.difference("1 heads", best, "loss")
+    gain = results.difference("1 head", best, "loss")
     sentence = (
         f"divergence of heads, untrained → trained, in bits: {shown}. {best} have the lowest loss, {gain} nats below "
         f"one "
@@ -120,7 +120,7 @@ def figure(results: Results) -> Figure:
     drawn, axes = panels(3)
     losses = {"validation loss": [results.interval(arm, "loss") for arm in ARMS]}
     lines(axes[0], COUNTS, losses, "heads, width 64 in all", "loss (nats per character)", "Loss", "x")
-    several = [arm for arm in ARMS if arm != "1 heads"]
+    several = [arm for arm in ARMS if arm != "1 head"]
     spread = {when: [results.interval(arm, when) for arm in several] for when in ("trained", "untrained")}
     lines(axes[1], COUNTS[1:], spread, "heads", "divergence of pairs (bits)", "How differently heads look", "x")
     costs = {arm: results.curve(arm, "costs") for arm in several}

@@ -1,0 +1,36 @@
+"""`clearhead lab` from the outside: list, run, run again, report."""
+
+from typer.testing import CliRunner
+
+from clearhead.cli.lab import app
+from clearhead.errors import InputError
+from clearhead.lab.catalogue import names
+
+RUNNER = CliRunner()
+
+
+def test_list_names_every_experiment():
+    shown = RUNNER.invoke(app, ["list"])
+    assert shown.exit_code == 0
+    assert sorted(line.split()[0] for line in shown.stdout.splitlines()) == names()
+
+
+def test_run_and_report(tmp_path):
+    command = ["run", "kv-cache", "--quick", "--seeds", "1", "--jobs", "1", "--folder", str(tmp_path)]
+    first = RUNNER.invoke(app, command)
+    assert first.exit_code == 0, first.output
+    assert first.stdout.startswith("kv-cache: ")
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+    assert len(files) == 4
+    assert RUNNER.invoke(app, command).stdout == first.stdout  # from what is stored
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == files
+    written = RUNNER.invoke(app, ["report", "--folder", str(tmp_path), "--out", str(tmp_path / "out")])
+    assert written.exit_code == 0, written.output
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"lab", "lab.html", "lab.md"}
+    assert (tmp_path / "out" / "lab" / "kv-cache.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_an_unknown_experiment_is_refused(tmp_path):
+    refused = RUNNER.invoke(app, ["run", "warmup", "--folder", str(tmp_path)])
+    assert isinstance(refused.exception, InputError)
+    assert "did you mean 'warm-up'" in str(refused.exception)
