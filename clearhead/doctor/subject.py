@@ -147,7 +147,10 @@ class Subject:
         missing = [name for name in overrides if name not in self.names]
         if missing:
             raise NotArmed(f"build takes no {' or '.join(missing)}")
-        model = self.construct(seed, {**self.sizes, **overrides})
+        try:
+            model = self.construct(seed, {**self.sizes, **overrides})
+        except InputError as error:
+            raise NotArmed(str(error)) from error
         return model.to(dtype or self.dtype).eval()
 
     def model(self, seed: int = 0, **overrides: Any) -> nn.Module:

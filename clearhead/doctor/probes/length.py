@@ -4,15 +4,14 @@ A prefix must give the same outputs, the future must stay unseen, the cache must
 depth one neighbouring tokens must be told apart and reach the output, all the way to the end.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from clearhead.doctor.describe import CausalLM
 from clearhead.doctor.finding import ERROR, Finding, NotArmed
 from clearhead.doctor.probes import show
-from clearhead.doctor.subject import Subject, View, gap, outputs
+from clearhead.doctor.probes.cache import Decoding
+from clearhead.doctor.subject import Subject, View, gap
 
 LADDER = (127, 128, 129, 255, 256, 257, 511, 512, 513)
 
@@ -51,18 +50,16 @@ def causal(subject: Subject, view: View, tokens: Tensor, rungs: list[int]) -> li
 
 
 def cached(subject: Subject, tokens: Tensor, rungs: list[int]) -> list[Finding]:
-    spec: Any = subject.spec
-    if not isinstance(spec, CausalLM) or spec.cached is None:
+    if not isinstance(subject.spec, CausalLM) or subject.spec.cached is None:
         return []
     model, view = subject.model(), subject.views[0]
     whole = subject.quiet(view, model, tokens)
     for rung in rungs:
-        with torch.no_grad():
-            _, cache = spec.cached(model, tokens[:, : rung - 1], None)
-            out, cache = spec.cached(model, tokens[:, rung - 1 : rung], cache)
-            more, _ = spec.cached(model, tokens[:, rung : rung + 1], cache)
-        size = gap(torch.cat([outputs(out), outputs(more)], dim=1), whole[:, rung - 1 : rung + 1])
-        if size > subject.tolerance(view):
+        decoding = Decoding(subject, model, (tokens,))
+        decoding.feed(tokens[:, : rung - 1])
+        steps = [decoding.feed(tokens[:, t : t + 1]) for t in (rung - 1, rung)]
+        size = gap(torch.cat(steps, dim=1), whole[:, rung - 1 : rung + 1])
+        if size > decoding.tolerance():
             message = f"after a prompt of {rung - 1} tokens cached outputs differ from the full pass by {show(size)}"
             return [Finding("length.cache", ERROR, message, {"rung": rung})]
     return []

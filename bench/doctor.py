@@ -1,0 +1,162 @@
+"""How good is the doctor: the planted bugs it finds and names, what it says about healthy models, and its peers.
+
+`make bench-doctor` runs everything (about a quarter of an hour on one core) and prints the tables of docs/doctor.md
+and docs/benchmarks.md. Results are kept in runs/bench/doctor.json as they come, so that a run can go on:
+`python -m bench.doctor --only decoder` examines one host, `--only zoo` the healthy models, `--only peers` the peers.
+"""
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.measure import machine
+from clearhead.doctor.describe import Description
+from clearhead.doctor.examine import check
+from clearhead.doctor.hosts.describe import describe
+from clearhead.doctor.mutants import HOSTS, Mutant, load, table
+from clearhead.doctor.mutants.benign import BENIGN
+from clearhead.doctor.probes import PROBES, SLOW
+
+RESULTS = Path("runs") / "bench" / "doctor.json"
+
+
+def examined(spec: Description) -> dict[str, Any]:
+    """The findings, the first three causes and the times of one full examination."""
+    start = time.perf_counter()
+    report = check(spec)
+    return {
+        "findings": [(finding.id, finding.severity) for finding in report.findings],
+        "causes": [cause.id for cause in report.causes[:3]],
+        "seconds": time.perf_counter() - start,
+        "quick_seconds": sum(seconds for name, seconds in report.seconds.items() if name not in SLOW),
+        "not_armed": list(report.not_armed),
+    }
+
+
+def run_host(host: str, results: dict[str, Any]) -> None:
+    """Every planted bug of one host, and the healthy host in each variant it is examined under."""
+    for mutant in table().values():
+        if mutant.host != host:
+            continue
+        healthy = f"healthy/{host}/{mutant.variant}"
+        if healthy not in results:
+            results[healthy] = examined(describe(host, mutant.variant))
+        results[f"mutant/{mutant.id}"] = examined(describe(host, mutant.variant, load(mutant)))
+        say(mutant.id, results[f"mutant/{mutant.id}"])
+        save(results)
+
+
+def say(name: str, result: dict[str, Any]) -> None:
+    print(f"{name:<34}{result['seconds']:6.1f} s  {result['causes']}", file=sys.stderr, flush=True)
+
+
+def save(results: dict[str, Any]) -> None:
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def run_zoo(results: dict[str, Any]) -> None:
+    """Healthy models of other people, our own, and changes that are no bugs."""
+    from tests.doctor.zoo import ZOO
+
+    models: dict[str, Callable[[], Description]] = dict(ZOO)
+    for row in BENIGN:
+        models[row.title] = lambda row=row: replace(describe(row.host, row.variant, load(row)), reference=None)
+    for host in HOSTS[:3]:
+        for dtype in (torch.float32, torch.bfloat16):
+            variant = {"decoder": "rotary", "encoder": "plain", "seq2seq": "plain"}[host]
+            name = f"host {host}, {str(dtype)[6:]}"
+            models[name] = lambda host=host, variant=variant, dtype=dtype: replace(describe(host, variant), dtype=dtype)
+    for name, make in models.items():
+        results[f"zoo/{name}"] = examined(make())
+        say(name, results[f"zoo/{name}"])
+        save(results)
+
+
+def found(mutant: Mutant, results: dict[str, Any]) -> list[str]:
+    """The findings that count: errors, and warnings that the healthy host does not get."""
+    usual = {id for id, _ in results[f"healthy/{mutant.host}/{mutant.variant}"]["findings"]}
+    findings = results[f"mutant/{mutant.id}"]["findings"]
+    return [id for id, severity in findings if severity == "error" or id not in usual]
+
+
+def rates(results: dict[str, Any]) -> str:
+    """Found and named, on the bugs that were known while the probes were written and on those kept aside."""
+    lines = ["| planted bugs | number | found | named among the first three causes |", "|---|---:|---:|---:|"]
+    everything = [mutant for mutant in table().values() if f"mutant/{mutant.id}" in results]
+    groups = {
+        "from the catalogue": [m for m in everything if not m.id.startswith("x")],
+        "further ones": [m for m in everything if m.id.startswith("x")],
+        "seen while writing the probes": [m for m in everything if not m.held_out],
+        "held out": [m for m in everything if m.held_out],
+        "all": everything,
+    }
+    for name, group in groups.items():
+        hits = [m for m in group if found(m, results)]
+        named = [m for m in hits if set(m.causes) & set(results[f"mutant/{m.id}"]["causes"])]
+        share = f"{len(hits)} ({len(hits) / len(group):.1%})", f"{len(named)} ({len(named) / len(group):.1%})"
+        lines.append(f"| {name} | {len(group)} | {share[0]} | {share[1]} |")
+    return "\n".join(lines)
+
+
+def matrix(results: dict[str, Any]) -> str:
+    """Which probe finds which bug: ● an error, ○ a warning the healthy host does not get."""
+    names = [name for name in PROBES if any(hits(m, name, results) for m in table().values())]
+    lines = ["| bug | " + " | ".join(names) + " | named |", "|---|" + ":-:|" * (len(names) + 1)]
+    for mutant in table().values():
+        if f"mutant/{mutant.id}" not in results:
+            continue
+        cells = [hits(mutant, name, results) for name in names]
+        named = "✓" if set(mutant.causes) & set(results[f"mutant/{mutant.id}"]["causes"]) else ""
+        lines.append(f"| **{mutant.id}** {mutant.title} | " + " | ".join(cells) + f" | {named} |")
+    return "\n".join(lines)
+
+
+def hits(mutant: Mutant, probe: str, results: dict[str, Any]) -> str:
+    if f"mutant/{mutant.id}" not in results:
+        return ""
+    counted = {id for id in found(mutant, results) if id.split(".")[0] == probe}
+    severities = {severity for id, severity in results[f"mutant/{mutant.id}"]["findings"] if id in counted}
+    return "●" if "error" in severities else "○" if severities else ""
+
+
+def zoo_table(results: dict[str, Any]) -> str:
+    lines = ["| healthy model | probes armed | errors | warnings | all probes | quick |", "|---|---:|---:|---|---:|---:|"]
+    for name, result in results.items():
+        kind, _, title = name.partition("/")
+        if kind not in ("zoo", "healthy"):
+            continue
+        errors = [id for id, severity in result["findings"] if severity == "error"]
+        warned = ", ".join(f"`{id}`" for id, severity in result["findings"] if severity == "warning")
+        armed = len(PROBES) - len(result["not_armed"])
+        times = f"{result['seconds']:.1f} s | {result['quick_seconds']:.1f} s"
+        lines.append(f"| {title} | {armed} | {len(errors)} | {warned} | {times} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", choices=[*HOSTS, "zoo", "peers", "tables"])
+    wanted = parser.parse_args().only
+    warnings.simplefilter("ignore")
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() and wanted else {}
+    for host in HOSTS:
+        if wanted in (None, host):
+            run_host(host, results)
+    if wanted in (None, "zoo"):
+        run_zoo(results)
+    print(f"\n{machine()}, torch {torch.__version__}\n")
+    for part in (rates(results), matrix(results), zoo_table(results)):
+        print(part, end="\n\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""No false alarms: healthy models of other people, and changes that only look like bugs."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from clearhead.doctor.examine import check
+from clearhead.doctor.hosts.describe import describe
+from clearhead.doctor.mutants import load
+from clearhead.doctor.mutants.benign import BENIGN
+from tests.doctor.zoo import ZOO
+
+# the rest of the zoo, and all probes, in the long test
+DAILY = ("torch.nn.Transformer", "GPT-2", "Llama", "Mistral, sliding window", "BERT", "Marian", "T5",
+         "x-transformers, rotary")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAILY)
+def test_healthy_models_of_others_have_no_errors(name: str) -> None:
+    report = check(ZOO[name](), quick=True)
+    assert report.errors == ()
+    assert len(report.passed) >= 8
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", list(ZOO))
+def test_the_whole_zoo_has_no_errors(name: str) -> None:
+    assert check(ZOO[name]()).errors == ()
+
+
+@pytest.mark.parametrize("row", BENIGN, ids=lambda row: row.id)
+def test_changes_that_are_no_bugs_give_no_finding(row) -> None:
+    spec = replace(describe(row.host, row.variant, load(row)), reference=None)
+    assert check(spec, quick=True).findings == ()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("host", "variant"), [("decoder", "rotary"), ("encoder", "plain"), ("seq2seq", "plain")])
+def test_healthy_hosts_in_other_precisions(host: str, variant: str, dtype: torch.dtype) -> None:
+    report = check(replace(describe(host, variant), dtype=dtype), quick=True)
+    assert report.findings == ()
