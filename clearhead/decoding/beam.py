@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from clearhead.decoding.constraints import Constraints
+from clearhead.decoding.greedy import log_sum, top_tokens
 from clearhead.decoding.steps import Hypothesis, Steps
 from clearhead.model.config import require
 
@@ -79,25 +80,6 @@ class Beams:
         self.open = self.open[kept]
 
 
-def top_tokens(scores: Tensor, count: int, block: int = 64) -> tuple[Tensor, Tensor]:
-    """The `count` highest of each row of (R, V), best first: values and tokens (R, count).
-
-    Sorting a vocabulary is slow on a CPU, and finding the largest of a block is fast. The winners can only be in the
-    `count` blocks with the largest maxima, so only those are looked into.
-    """
-    vocabulary = scores.size(1)
-    if scores.device.type != "cpu" or count * block * 4 > vocabulary:
-        return scores.topk(count, dim=-1)
-    whole = vocabulary // block * block
-    blocks = scores[:, :whole].unflatten(1, (-1, block))  # (R, V/block, block)
-    best = blocks.amax(-1).topk(count, dim=-1, sorted=False).indices  # (R, count)
-    inside = blocks.gather(1, best[..., None].expand(-1, -1, block)).flatten(1)
-    tokens = (best[..., None] * block + torch.arange(block)).flatten(1)
-    rest = torch.arange(whole, vocabulary).expand(scores.size(0), -1)
-    values, index = torch.cat((inside, scores[:, whole:]), dim=1).topk(count, dim=-1)
-    return values, torch.cat((tokens, rest), dim=1).gather(1, index)
-
-
 def extend(logits: Tensor, beams: Beams, how: BeamSearch, prompts: Sequence[Sequence[int]], end: int | None) -> Tensor:
     """Replace the k slots of each sentence by its best continuations, best first; returns the slot each came from.
 
@@ -109,11 +91,13 @@ def extend(logits: Tensor, beams: Beams, how: BeamSearch, prompts: Sequence[Sequ
         pools = zip(beams.sentences, beams.tokens.tolist(), strict=True)
         history = [[*prompts[sentence], *written] for sentence, pool in pools for written in pool]
     adjusted = constraints.penalise(logits, history)
+    total = log_sum(adjusted)
+    own_total = total if adjusted is logits else log_sum(logits)
     wanted = min(2 * slots if how.refill else slots, slots * logits.size(1))
     each = min(wanted, logits.size(1))
     best, tokens = top_tokens(constraints.forbid(adjusted, history, length, end), each)  # (B·k, each)
-    gains = best - adjusted.logsumexp(-1, keepdim=True)
-    own = gains if adjusted is logits else logits.gather(1, tokens) - logits.logsumexp(-1, keepdim=True)
+    gains = best - total
+    own = gains if adjusted is logits else logits.gather(1, tokens) - own_total
     totals = (beams.totals[..., None] + gains.view(sentences, slots, each)).flatten(1)  # (B, k·each)
     totals, index = totals.topk(wanted, dim=-1)
     parents = index // each

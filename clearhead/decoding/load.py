@@ -17,12 +17,13 @@ from clearhead.data.pairs import source_ids, target_ids
 from clearhead.decoding.alignment import Alignment, align
 from clearhead.decoding.beam import BeamSearch, beam_search
 from clearhead.decoding.constraints import Constraints
+from clearhead.decoding.engine import Engine
 from clearhead.decoding.greedy import greedy, walk
 from clearhead.decoding.results import Continuation, Score, Translation
 from clearhead.decoding.sample import Sampling, sample
 from clearhead.decoding.scoring import batches, right_pad, score_pairs, score_texts
 from clearhead.decoding.settings import DecodingSettings
-from clearhead.decoding.steps import Hypothesis, ModelSteps, Steps
+from clearhead.decoding.steps import Hypothesis, Steps
 from clearhead.errors import InputError
 from clearhead.model import DecoderOnly, EncoderDecoder, EncoderOnly, Transformer
 from clearhead.run import Run
@@ -84,6 +85,7 @@ class LoadedModel:
         self.documents, self.context = documents, context
         self.device, self.name = torch.device(device), name
         small = sum(parameter.numel() for parameter in model.parameters()) < SMALL
+        self._engine: Engine | None = None
         self.threads = threads or (1 if small else torch.get_num_threads())
 
     # ---- encoder-decoder -------------------------------------------------------------------------------------------
@@ -328,7 +330,9 @@ class LoadedModel:
         return wanted if room is None else max(1, min(wanted, room - prompt + 1))
 
     def _steps(self, source: Tensor | None = None, padding: Tensor | None = None) -> Steps:
-        return ModelSteps(cast(EncoderDecoder | DecoderOnly, self.model), source, padding)
+        if self._engine is None:  # on first use: a model that is only scored needs no second copy of its weights
+            self._engine = Engine(cast(EncoderDecoder | DecoderOnly, self.model))
+        return self._engine.steps(source, padding)
 
     @contextmanager
     def _threads(self) -> Iterator[None]:

@@ -220,7 +220,7 @@ def test_the_logits_of_single_constraints() -> None:
     history = written.tolist()
     for size in (1, 2, 3):
         expected = NoRepeatNGramLogitsProcessor(size)(written, logits.clone())
-        assert torch.equal(Constraints(no_repeat_ngram=size).forbid(logits, history, 5, None), expected)
+        assert torch.equal(Constraints(no_repeat_ngram=size).forbid(logits.clone(), history, 5, None), expected)
     expected = RepetitionPenaltyLogitsProcessor(1.3)(written, logits.clone())
     assert torch.equal(Constraints(repetition_penalty=1.3).penalise(logits, history), expected)
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clearhead.decoding.beam import BeamSearch, beam_search, decided, top_tokens
+from clearhead.decoding.beam import BeamSearch, beam_search, decided
 from clearhead.decoding.constraints import Constraints
-from clearhead.decoding.greedy import greedy
+from clearhead.decoding.greedy import greedy, log_sum, top_tokens
 from clearhead.decoding.steps import Hypothesis, ModelSteps
 from clearhead.errors import InputError
 from tests.decoding.models import opinionated
@@ -242,7 +242,7 @@ def test_limits_and_least_lengths() -> None:
     assert any(len(h.tokens) < 6 for pool in free for h in pool)
 
 
-@given(rows=st.integers(1, 4), vocabulary=st.integers(1, 3000), count=st.integers(1, 9), seed=st.integers(0, 10_000))
+@given(rows=st.integers(1, 40), vocabulary=st.integers(1, 3000), count=st.integers(1, 9), seed=st.integers(0, 10_000))
 def test_top_tokens_are_the_top_tokens(rows: int, vocabulary: int, count: int, seed: int) -> None:
     scores = torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed))
     scores[scores < -1] = -math.inf
@@ -251,6 +251,11 @@ def test_top_tokens_are_the_top_tokens(rows: int, vocabulary: int, count: int, s
     assert torch.equal(values, scores.topk(count).values)
     assert torch.equal(scores.gather(1, tokens), values)
     assert all(len(set(row)) == count for row in tokens.tolist())
+
+
+def test_log_sum() -> None:
+    logits = 50 * torch.randn(5, 1000, dtype=torch.float64)
+    torch.testing.assert_close(log_sum(logits), logits.logsumexp(-1, keepdim=True), rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize(

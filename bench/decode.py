@@ -1,0 +1,263 @@
+"""Decoding speed, side by side with CTranslate2 and `transformers.generate`: same weights, same lengths, same outputs.
+
+    python -m bench.decode             all of it, about five minutes
+    python -m bench.decode base tiny   only the comparison at these sizes
+    python -m bench.decode positions   time per token far into a text, with and without the cache
+
+A random model of the size is made once, as a Marian model of `transformers`; our model and CTranslate2's get its
+weights. All sides write exactly 40 tokens for sources of 16, greedily or with a beam of 4. Before anything is timed the
+outputs are compared: a difference is allowed only where the choice was a near tie (margin below 1e-4).
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.measure import Contestant, compete, machine, report, torch_threads
+from clearhead.decoding.beam import BeamSearch, beam_search
+from clearhead.decoding.constraints import Constraints
+from clearhead.decoding.engine import Engine
+from clearhead.decoding.greedy import greedy
+from clearhead.decoding.steps import ModelSteps
+from clearhead.interop.families import read
+from clearhead.model import EncoderDecoder, build, configure, count_parameters
+from clearhead.model.positions import sinusoids
+
+VOCABULARY, SOURCE, NEW = 10_000, 16, 40
+PAD, START, END = 0, 1, 2
+SIZES = {
+    "base": {"d_model": 512, "layers": 6, "heads": 8, "ffn": 2048},
+    "tiny": {"d_model": 128, "layers": 4, "heads": 4, "ffn": 256},
+}
+MARGIN = 1e-4
+
+
+def their_model(size: str) -> Any:
+    """A Marian model of `transformers` with random weights, sharp enough that choices are clear."""
+    from transformers import MarianConfig, MarianMTModel
+
+    shape = SIZES[size]
+    torch.manual_seed(0)
+    config = MarianConfig(
+        vocab_size=VOCABULARY,
+        d_model=shape["d_model"],
+        encoder_layers=shape["layers"],
+        decoder_layers=shape["layers"],
+        encoder_attention_heads=shape["heads"],
+        decoder_attention_heads=shape["heads"],
+        encoder_ffn_dim=shape["ffn"],
+        decoder_ffn_dim=shape["ffn"],
+        activation_function="relu",
+        max_position_embeddings=256,
+        scale_embedding=True,
+        pad_token_id=PAD,
+        bos_token_id=START,
+        eos_token_id=END,
+        forced_eos_token_id=None,
+        decoder_start_token_id=START,
+        init_std=0.06,
+    )
+    return MarianMTModel(config).eval()
+
+
+def ctranslate2_translator(model: EncoderDecoder, folder: Path) -> Callable[[int], Any]:
+    """Our weights in CTranslate2's form; gives a translator for a number of threads."""
+    import ctranslate2
+    from ctranslate2.specs import common_spec, transformer_spec
+
+    config = model.config
+    spec = transformer_spec.TransformerSpec.from_config(
+        (config.encoder_layers, config.decoder_layers),
+        config.heads,
+        pre_norm=False,
+        activation=common_spec.Activation.RELU,
+    )
+
+    def linear(place: Any, *maps: Any) -> None:
+        place.weight = torch.cat([one.weight for one in maps]).detach().numpy()
+        place.bias = torch.cat([one.bias for one in maps]).detach().numpy()
+
+    def norm(place: Any, ours: Any) -> None:
+        place.gamma, place.beta = ours.weight.detach().numpy(), ours.bias.detach().numpy()
+
+    table = sinusoids(256, config.d_model, layout=config.positions.layout).float().numpy()
+    for ours, theirs in ((model.encoder, spec.encoder), (model.decoder, spec.decoder)):
+        embeddings = theirs.embeddings[0] if isinstance(theirs.embeddings, list) else theirs.embeddings
+        embeddings.weight = model.embedding.weight.detach().numpy()
+        theirs.scale_embeddings = True
+        theirs.position_encodings.encodings = table
+        for layer, place in zip(ours.layers, theirs.layer, strict=True):
+            own = layer.self_attention
+            linear(place.self_attention.linear[0], own.query, own.key, own.value)
+            linear(place.self_attention.linear[1], own.out)
+            norm(place.self_attention.layer_norm, layer.self_attention_residual.norm)
+            if getattr(layer, "cross_attention", None) is not None:
+                cross = layer.cross_attention
+                linear(place.attention.linear[0], cross.query)
+                linear(place.attention.linear[1], cross.key, cross.value)
+                linear(place.attention.linear[2], cross.out)
+                norm(place.attention.layer_norm, layer.cross_attention_residual.norm)
+            linear(place.ffn.linear_0, layer.feed_forward.inner)
+            linear(place.ffn.linear_1, layer.feed_forward.outer)
+            norm(place.ffn.layer_norm, layer.feed_forward_residual.norm)
+    spec.decoder.projection.weight = model.embedding.weight.detach().numpy()
+    spec.decoder.projection.bias = model.output.bias.detach().numpy()
+    words = ["<pad>", "<s>", "</s>", *(str(i) for i in range(3, VOCABULARY))]
+    spec.register_source_vocabulary(words)
+    spec.register_target_vocabulary(words)
+    spec.config.add_attribute("add_source_eos", False)
+    spec.validate()
+    folder.mkdir(parents=True, exist_ok=True)
+    spec.save(str(folder))
+    made: dict[int, Any] = {}
+
+    def translator(threads: int) -> Any:
+        if threads not in made:
+            made[threads] = ctranslate2.Translator(
+                str(folder), device="cpu", compute_type="float32", intra_threads=threads, inter_threads=1
+            )
+        return made[threads]
+
+    return translator
+
+
+class Sides:
+    """Three ways to write the same thing; each gives the tokens of every sentence's best output."""
+
+    def __init__(self, size: str, batch: int, beam: int, folder: Path) -> None:
+        self.theirs = their_model(size)
+        self.ours = read("marian", self.theirs.config.to_dict(), self.theirs.state_dict()).eval()
+        self.engine = Engine(self.ours)
+        self.translator = ctranslate2_translator(self.ours, folder)
+        self.threads = 1
+        self.batch, self.beam = batch, beam
+        torch.manual_seed(1)
+        self.source = torch.randint(3, VOCABULARY, (batch, SOURCE))
+        self.words = [[str(token) for token in row] for row in self.source.tolist()]
+
+    def clearhead(self) -> list[list[int]]:
+        constraints = Constraints(min_length=NEW)
+        prompts, limits = [[START]] * self.batch, [NEW] * self.batch
+        with torch.inference_mode():
+            steps = self.engine.steps(self.source)
+            if self.beam == 1:
+                return [h.tokens for h in greedy(steps, prompts, limits, END, constraints, with_log_probs=False)]
+            how = BeamSearch(self.beam, 1.0, "power", refill=True, constraints=constraints)
+            return [pool[0].tokens for pool in beam_search(steps, prompts, limits, END, how)]
+
+    def transformers(self) -> list[list[int]]:
+        found = self.theirs.generate(
+            self.source,
+            attention_mask=torch.ones_like(self.source),
+            num_beams=self.beam,
+            do_sample=False,
+            min_new_tokens=NEW,
+            max_new_tokens=NEW,
+            early_stopping="never" if self.beam > 1 else None,
+        )
+        return [row[1:] for row in found.tolist()]
+
+    def ctranslate2(self) -> list[list[int]]:
+        found = self.translator(self.threads).translate_batch(
+            self.words,
+            beam_size=self.beam,
+            min_decoding_length=NEW,
+            max_decoding_length=NEW,
+            max_batch_size=0,
+        )
+        return [[int(word) if word.isdigit() else END for word in one.hypotheses[0]] for one in found]
+
+    def set_threads(self, count: int) -> None:
+        self.threads = count
+
+    def check(self, name: str, found: list[list[int]], wanted: list[list[int]]) -> int:
+        """Outputs must be equal; where they are not, both must be as good to within the margin."""
+        different = 0
+        for row, (theirs, ours) in enumerate(zip(found, wanted, strict=True)):
+            assert len(theirs) == NEW, f"{name} wrote {len(theirs)} tokens instead of {NEW}"
+            if theirs != ours:
+                different += 1
+                totals = [self.total(row, tokens) for tokens in (theirs, ours)]
+                first = next(i for i, (a, b) in enumerate(zip(theirs, ours, strict=True)) if a != b)
+                close = abs(totals[0] - totals[1]) < 1e-3 if self.beam > 1 else self.margin(row, ours, first) < MARGIN
+                assert close, f"{name} differs in row {row} at token {first}: {totals}"
+        return different
+
+    @torch.inference_mode()
+    def total(self, row: int, tokens: list[int]) -> float:
+        logits = self.ours(self.source[row : row + 1], torch.tensor([[START, *tokens[:-1]]]))[0]
+        return float(logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).sum())
+
+    @torch.inference_mode()
+    def margin(self, row: int, tokens: list[int], at: int) -> float:
+        logits = self.ours(self.source[row : row + 1], torch.tensor([[START, *tokens[:at]]]))[0, -1]
+        best = logits.topk(2).values
+        return float(best[0] - best[1])
+
+
+def compare(size: str, batch: int, beam: int, rounds: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        sides = Sides(size, batch, beam, Path(folder) / "model")
+        wanted = sides.clearhead()
+        ties = [sides.check(name, getattr(sides, name)(), wanted) for name in ("transformers", "ctranslate2")]
+        ours = Contestant("clearhead", sides.clearhead, torch_threads)
+        peers = [
+            Contestant("CTranslate2 float32", sides.ctranslate2, sides.set_threads),
+            Contestant("transformers.generate", sides.transformers, torch_threads),
+        ]
+        compete([ours, *peers], rounds)
+        how = "greedy" if beam == 1 else f"beam {beam}"
+        title = f"{size}, batch {batch}, {how}: {SOURCE} source tokens, {NEW} new, vocabulary {VOCABULARY:,}"
+        report(title, ours, peers, "tokens/s", batch * NEW)
+        print(f"  outputs equal; ties decided otherwise by the peers: {ties} of {batch}")
+
+
+def positions() -> None:
+    """Time per token around position 50 and around 2,000, of a language model of 30 million parameters."""
+    config = configure("llama", vocab_size=16_000, d_model=512, heads=8, kv_heads=8, d_ff=1376, decoder_layers=7)
+    torch.manual_seed(0)
+    model = build(config).eval()
+    engine, count = Engine(model), 20
+    prompt = torch.randint(3, 16_000, (2_000,)).tolist()
+
+    def timer(length: int, cached: bool) -> Callable[[], None]:
+        steps: Any = engine.steps() if cached else ModelSteps(model, cached=False)
+        with torch.inference_mode():
+            token = steps.start([prompt[:length]]).argmax(-1)
+
+        def write() -> None:
+            nonlocal token
+            with torch.inference_mode():
+                for _ in range(count if cached else 1):
+                    token = steps.step(token).argmax(-1)
+
+        return write
+
+    near = Contestant("with the cache, position 50", timer(50, True), torch_threads)
+    far = Contestant("with the cache, position 2,000", timer(2_000, True), torch_threads)
+    compete([near, far], rounds=7)
+    print(f"\nTime per token, {count_parameters(config) / 1e6:.1f} million parameters")
+    slow = Contestant("reading everything again, position 2,000", timer(2_000, False), torch_threads)
+    compete([slow], rounds=3)
+    for one, tokens in ((near, count), (far, count), (slow, 1)):
+        print(f"  {one.name:<44}{one.median / tokens * 1e3:10.2f} ms   {one.threads} threads")
+    print(f"  position 2,000 takes {far.median / near.median:.2f}x the time of position 50")
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or ["base", "tiny", "positions"]
+    print(machine(), f"torch {torch.__version__}", sep=", ")
+    for size in ("base", "tiny"):
+        if size in wanted:
+            for batch, beam in ((1, 1), (32, 1), (32, 4)):
+                compare(size, batch, beam, rounds=9 if batch * beam < 100 or size == "tiny" else 5)
+    if "positions" in wanted:
+        positions()
+
+
+if __name__ == "__main__":
+    main()
