@@ -129,7 +129,7 @@ def hits(mutant: Mutant, probe: str, results: dict[str, Any]) -> str:
 
 
 def zoo_table(results: dict[str, Any]) -> str:
-    lines = ["| healthy model | probes armed | errors | warnings | all probes | quick |", "|---|---:|---:|---|---:|---:|"]
+    lines = ["| healthy model | armed | errors | warnings | all probes | quick set |", "|---|---:|---:|---|---:|---:|"]
     for name, result in results.items():
         kind, _, title = name.partition("/")
         if kind not in ("zoo", "healthy"):

@@ -37,6 +37,7 @@ class Description:
     pad: int | None = None  # the padding token
     dtype: torch.dtype | None = None  # examine in this dtype; None: float64 where the model can
     positions: str | None = None  # "absolute", "rotary", "alibi", "relative" or "none"
+    window: int | None = None  # how many tokens back self-attention reaches, the token itself included
     tied: bool | None = None  # does the output head share its weight with the embedding?
     shared: bool = False  # layers share parameters on purpose
     coupled: bool = False  # rows may influence each other on purpose (BatchNorm, experts with a capacity)
@@ -58,7 +59,6 @@ class Description:
 class CausalLM(Description):
     """A decoder-only model: forward(model, tokens[, padding]) -> (B, S, V); loss(model, tokens), shift included."""
 
-    window: int | None = None  # how many tokens a position sees, itself included
     prefix: int = 0  # the first tokens that see each other both ways (prefix language models)
     # cached(model, tokens, cache) -> (logits of these tokens, cache); None is the empty cache
     cached: Callable[..., Any] | None = None

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+OTHERS = ", over the other tokens"  # smoothing spread over V - 1 tokens: another reading, no mistake
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -22,7 +24,8 @@ class Hypothesis:
 
     @property
     def healthy(self) -> bool:
-        return (self.pairing, self.average, self.smoothing) == ("as declared", "real tokens", "as declared")
+        declared = ("as declared", "real tokens", "as declared")
+        return (self.pairing, self.average, self.smoothing.removesuffix(OTHERS)) == declared
 
 
 def pairings(logits: Tensor, tokens: Tensor, shift: int) -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -40,8 +43,7 @@ def pairings(logits: Tensor, tokens: Tensor, shift: int) -> Iterator[tuple[str, 
         yield "labels shifted twice", *shifted(2)
         yield "labels shifted backwards", *shifted(-1)
         yield "labels rolled around", logits, tokens.roll(-1, dims=1)
-        for by, name in ((1, "last output dropped"),):
-            yield name, logits[:, : -1 - by], tokens[:, 1:-by]
+        yield "last output dropped", logits[:, :-2], tokens[:, 1:-1]
     else:
         yield "labels shifted", *shifted(1)
     right, labels = shifted(shift)
@@ -91,7 +93,7 @@ def smoothings(right: Tensor, spread: Tensor, others: Tensor, keep: Tensor, smoo
     """The terms of a smoothed loss; three readings of smoothing are in use, and all three are accepted."""
     terms = {"as declared": ((1 - smoothing) * right + smoothing * spread) * keep}
     if smoothing > 0:
-        terms["as declared "] = ((1 - smoothing) * right + smoothing * others) * keep
+        terms["as declared" + OTHERS] = ((1 - smoothing) * right + smoothing * others) * keep
         terms["none"] = right * keep
         terms["over ignored tokens too"] = (1 - smoothing) * right * keep + smoothing * spread
         terms["right term scaled, nothing spread"] = (1 - smoothing) * right * keep

@@ -137,6 +137,10 @@ class Watch(TorchDispatchMode):
         if name in ("_softmax", "_safe_softmax") and args[0].dim() >= 3:
             axis = args[1] % args[0].dim()
             seen.softmaxes.append(Softmax(args[0].clone(), axis, out.clone(), own_line(), self.order))
+        elif name in ("exp", "exp_") and out.dim() >= 3:
+            # a softmax written out; what its sums run over shows where the weights are used
+            scores = args[0].clone() if name == "exp" else out.log()
+            seen.softmaxes.append(Softmax(scores, out.dim() - 1, out.clone(), own_line(), self.order))
         elif name.startswith("_scaled_dot_product") and "backward" not in name and "math" not in name:
             seen.fused.append(fused(args, kwargs))
         elif name in ("bmm", "baddbmm"):

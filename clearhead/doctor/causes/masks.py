@@ -59,7 +59,7 @@ def value(facts: Facts) -> float:
 
 def after(facts: Facts) -> float:
     if facts.has("attention.unnormalised") and facts.of("attention.unnormalised", "after"):
-        return 0.9 if facts.none("mode.random") else 0.3
+        return 0.96 if facts.none("mode.random") else 0.3
     if facts.of("padding.content", "after_softmax"):
         return 0.9
     small = facts.of("future.visible", "relative", 1.0) < 0.05

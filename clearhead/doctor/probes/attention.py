@@ -31,20 +31,28 @@ def off_one(sums: Tensor) -> float:
     return float(torch.minimum((sums - 1).abs(), sums.abs()).max())
 
 
-def judge(softmax: Softmax, weights: Tensor) -> Finding | None:
-    off = off_one(weights.double().sum(dim=-1))
-    if off < 1e-2:
+def normalised_axis(softmax: Softmax, weights: Tensor) -> int | None:
+    """The axis of the scores, counted from the end, that the weights sum to one over instead; None if there is none."""
+    if weights.numel() != softmax.scores.numel() or weights.shape[-2:] != softmax.scores.shape[-2:]:
         return None
-    axis = softmax.dim - softmax.scores.dim()
-    # a softmax over the keys whose result was masked or changed afterwards still has its own sums right
-    changed = abs(float(weights.double().sum()) - float(softmax.weights.double().sum())) > 1e-3
-    other_axis = axis != -1 or not changed
-    message = (
-        f"the weights that mix the values sum to {show(float(weights.double().sum(dim=-1).flatten()[0]))}, not to one, "
-        f"over the keys (softmax over axis {axis} of {tuple(softmax.scores.shape)})"
-    )
-    severity = ERROR if other_axis else WARNING
-    return Finding("attention.unnormalised", severity, message, {"axis": axis, "after": changed}, (softmax.where,))
+    full = weights.double().reshape(softmax.scores.shape)
+    axes = range(-2, -full.dim() - 1, -1)
+    return next((axis for axis in axes if full.size(axis) > 1 and off_one(full.sum(dim=axis)) < 1e-2), None)
+
+
+def judge(softmax: Softmax, weights: Tensor) -> Finding | None:
+    sums = weights.double().sum(dim=-1)
+    if off_one(sums) < 1e-2:
+        return None
+    axis = normalised_axis(softmax, weights)
+    shape = tuple(softmax.scores.shape)
+    instead = "" if axis is None else f", but do over axis {axis} of the scores {shape}"
+    total = show(float(sums.flatten()[0]))
+    message = f"the weights that mix the values sum to {total}, not to one, over the keys{instead}"
+    # weights that sum to one nowhere were changed after the softmax, which may be meant
+    severity = WARNING if axis is None else ERROR
+    evidence = {"axis": -1 if axis is None else axis, "after": axis is None}
+    return Finding("attention.unnormalised", severity, message, evidence, (softmax.where,))
 
 
 def changed_weights(seen: Seen) -> list[Finding]:

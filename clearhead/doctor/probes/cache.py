@@ -85,7 +85,7 @@ def run(subject: Subject) -> list[Finding]:
     if not subject.exact():
         raise NotArmed("equality cannot be asked for in 16 bits")
     model = subject.fresh()
-    length = max(11, (getattr(spec, "window", None) or 0) + 5)
+    length = max(11, (spec.window or 0) + 5)
     if length > 200:
         raise NotArmed("the window is too long to look beyond; describe a model built with a small one")
     inputs = subject.inputs(3, length, seed=6)
@@ -190,7 +190,7 @@ def report(
         "failed": list(failed),
         "place": place,
         "size": size / subject.spread(subject.views[0]),
-        "window": getattr(subject.spec, "window", None),
+        "window": subject.spec.window,
         "causal_flag": bool(flags),
     }
     return Finding("cache.differs", ERROR, message, evidence, tuple(flags))

@@ -71,7 +71,7 @@ def told_apart(subject: Subject, view: View, tokens: Tensor, rungs: list[int]) -
         model = subject.model(layers=1)
     except NotArmed:
         return []
-    window = getattr(subject.spec, "window", None)
+    window = subject.spec.window
     if window is not None and window < 6:
         return []
     whole, other = subject.quiet(view, model, tokens), subject.other(tokens)

@@ -13,6 +13,8 @@ from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
 from clearhead.doctor.hypotheses import Hypothesis, enumerate_losses
 from clearhead.doctor.subject import Subject, outputs, parameters_of
 
+BACKWARDS = "labels shifted backwards"
+
 
 def batch_of(subject: Subject, padded: bool) -> tuple[Tensor, ...]:
     """The arguments of loss() after the model; rows of different lengths where padding is declared."""
@@ -76,7 +78,7 @@ def other_readings(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...]
         readings.append(("padding not hidden", logits_for(subject, model, batch, hide=False)))
     elif isinstance(spec, CausalLM):
         later = logits_for(subject, model, (batch[0][:, 1:],))
-        readings.append(("labels shifted backwards", torch.cat([later[:, :1], later], dim=1)))
+        readings.append((BACKWARDS, torch.cat([later[:, :1], later], dim=1)))
     return readings
 
 
@@ -87,16 +89,18 @@ def explain(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...]) -> tu
     spec = subject.spec
     ignorable = tuple(token for token in (0, 1, 2) if token != spec.pad)
     limit = 1e-6 if subject.tolerance(subject.views[0]) <= 1e-6 * subject.spread(subject.views[0]) else 1e-5
-    for reading, logits in [*declared_readings(subject, model, batch), *other_readings(subject, model, batch)]:
+    readings = [*declared_readings(subject, model, batch), *other_readings(subject, model, batch)]
+    fitting: list[tuple[float, Hypothesis, str]] = []
+    for reading, logits in readings:
         if logits.size(1) != tokens.size(1):
             continue
         for hypothesis in enumerate_losses(logits, tokens, shift, spec.pad, spec.label_smoothing, ignorable):
-            wanted = "labels shifted backwards"
-            if reading == wanted and hypothesis.pairing != wanted:
+            if reading == BACKWARDS and hypothesis.pairing != BACKWARDS:
                 continue
             if abs(hypothesis.value - value) <= limit * max(1.0, abs(value)):
-                return value, hypothesis, reading
-    return None
+                fitting.append((value, hypothesis, reading))
+    # the declared loss if it fits at all; of several others the simplest
+    return next((found for found in fitting if found[1].healthy and not found[2]), fitting[0] if fitting else None)
 
 
 def run(subject: Subject) -> list[Finding]:
@@ -117,13 +121,12 @@ def run(subject: Subject) -> list[Finding]:
             message = f"on {padded} the loss is {value:.6f}, which no usual reading of the model's outputs gives"
             return [Finding("loss.unexplained", WARNING, message, {"padded": bool(number)})]
         value, fits, reading = explained
-        healthy = fits.pairing == "as declared" and fits.average == "real tokens" and not reading
-        if healthy and fits.smoothing.strip() == "as declared":
+        if fits.healthy and not reading:
             continue
         what = [reading] if reading else []
         what += [fits.pairing] if fits.pairing != "as declared" else []
         what += [f"averaged over {fits.average}"] if fits.average != "real tokens" else []
-        what += [f"smoothing: {fits.smoothing}"] if fits.smoothing.strip() != "as declared" else []
+        what += [f"smoothing: {fits.smoothing}"] if fits.smoothing != "as declared" else []
         message = f"on {padded} the loss is {value:.6f}, which is exactly what one gets with {'; '.join(what)}"
         evidence = {"pairing": fits.pairing, "average": fits.average, "smoothing": fits.smoothing, "reading": reading}
         # another mean is a choice, if an unusual one; anything else is a mistake

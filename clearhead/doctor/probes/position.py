@@ -64,7 +64,7 @@ def neighbours(subject: Subject, view: View) -> Finding | None:
             continue
         after = subject.quiet(view, model, tokens[:, order])  # type: ignore[arg-type]
         size = gap(before[:, -1], after[:, -1])
-        window = getattr(subject.spec, "window", None)
+        window = subject.spec.window
         if size <= subject.tolerance(view) and (window is None or place > tokens.size(1) - window):
             same.append(place)
     if not same:
@@ -115,7 +115,7 @@ def by_distance(subject: Subject, view: View) -> list[Finding]:
     if watched is None:
         return []
     scores, where = watched
-    window = getattr(subject.spec, "window", None) or 13
+    window = subject.spec.window or 13
     worst = 0.0
     for distance in range(1, min(13, window)):
         line = scores.diagonal(offset=-distance, dim1=-2, dim2=-1)

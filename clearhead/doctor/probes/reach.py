@@ -18,16 +18,14 @@ def allowed(subject: Subject, view: View, length: int, depth: int | None) -> tup
     """Two (S, S) masks: what one layer must let output i see of token j, and what `depth` layers may."""
     index = torch.arange(length)
     distance = index[:, None] - index[None, :]
-    if not view.causal:
-        everything = torch.ones(length, length, dtype=torch.bool)
-        return everything, everything
-    prefix = getattr(subject.spec, "prefix", 0)
-    window = getattr(subject.spec, "window", None)
+    prefix, window = getattr(subject.spec, "prefix", 0), subject.spec.window
     must = (distance >= 0) | ((index[:, None] < prefix) & (index[None, :] < prefix))
+    if not view.causal:
+        must = torch.ones(length, length, dtype=torch.bool)
     may = must.clone()
     if window is not None:
-        must = must & (distance < window)
-        may = may & (distance <= (depth or length) * (window - 1))
+        must = must & (distance.abs() < window)
+        may = may & (distance.abs() <= (depth or length) * (window - 1))
     return must, may
 
 
@@ -39,13 +37,13 @@ def shallow(subject: Subject) -> tuple[nn.Module, int | None]:
 
 
 def run(subject: Subject) -> list[Finding]:
-    window = getattr(subject.spec, "window", None)
+    window = subject.spec.window
     if window is not None and window + 4 > LONGEST:
         raise NotArmed(f"the window of {window} is too long to look beyond; describe a model built with a small one")
     model, depth = shallow(subject)
     findings = []
     for view in subject.views:
-        length = max(11, (window or 0) + 4) if view.causal else 11
+        length = max(11, (window or 0) + 4)
         tokens = subject.tokens(2, length, seed=4)
         moved = by_change(subject, view, model, tokens)
         visible = moved > 2 * min(subject.noise(view), 1e-6 * subject.spread(view))
@@ -83,14 +81,15 @@ def judge(
             "all": share == 1.0,
         }
         findings.append(Finding("reach.lost", ERROR, message, evidence))
-    if view.causal and getattr(subject.spec, "window", None) is not None:
-        beyond = (visible & ~may).tril().nonzero().tolist()
+    if view.aligned and subject.spec.window is not None:
+        # what lies ahead of a causal position is the future probe's business
+        beyond = ((visible & ~may).tril() if view.causal else visible & ~may).nonzero().tolist()
         if beyond:
             i, j = beyond[0]
-            extra = max(i - j for i, j in beyond) - (subject.spec.window - 1)  # type: ignore[attr-defined]
+            extra = max(abs(i - j) for i, j in beyond) - (subject.spec.window - 1)
             message = (
-                f"output {i} sees {view.token} {j}, {i - j} tokens back, outside the declared window of "
-                f"{subject.spec.window}: changing it moves the output by {show(float(moved[i, j]))}"  # type: ignore[attr-defined]
+                f"output {i} sees {view.token} {j}, {abs(i - j)} tokens away, outside the declared window of "
+                f"{subject.spec.window}: changing it moves the output by {show(float(moved[i, j]))}"
             )
             findings.append(Finding("reach.beyond", ERROR, message, {"extra": extra, "farthest": len(moved) - 1}))
     return findings
