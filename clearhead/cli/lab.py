@@ -62,7 +62,7 @@ def run(
             results = run_experiment(experiment, folder, quick, seeds, jobs, tell)
             verdict = experiment.verdict(results)
             bars.update(bar, what=verdict.word)
-            typer.echo(f"{experiment.name}: {verdict.word}. {verdict.sentence}.")
+            typer.echo(f"{experiment.name}: {verdict.word}: {verdict.sentence}.")
 
 
 run.__doc__ = f"{run.__doc__}\n\n\b\n{RUN_EXAMPLES}"

@@ -7,9 +7,9 @@ experiment that measures time or memory has the machine to itself: one cell at a
 
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from clearhead.lab import store
@@ -74,16 +74,19 @@ def measure_in_workers(
     done: Callable[[Cell], None],
 ) -> None:
     """Each cell in a process of a pool; `spawn`, because threads of torch do not survive a fork."""
-    pool = ProcessPoolExecutor(
-        1 if experiment.timed else min(jobs, len(missing)),
-        multiprocessing.get_context("spawn"),
-        max_tasks_per_child=1 if experiment.timed else None,
-    )
-    with pool:
-        futures = [pool.submit(measure_cell, experiment.name, arm, seed, sizes, path) for arm, seed, path in missing]
-        try:
-            for future in as_completed(futures):
-                done(future.result())
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    cells = [(experiment.name, arm, seed, sizes, path) for arm, seed, path in missing]
+    context = multiprocessing.get_context("spawn")
+    workers = 1 if experiment.timed else min(jobs, len(cells))
+    # leaving the pool ends its workers, also when Ctrl-C makes us leave: what is finished is stored
+    with context.Pool(workers, leave_interrupts_to_us, maxtasksperchild=1 if experiment.timed else None) as pool:
+        for cell in pool.imap_unordered(measure_task, cells):
+            done(cell)
+
+
+def measure_task(task: tuple[str, str, int, Sizes, Path]) -> Cell:
+    return measure_cell(*task)
+
+
+def leave_interrupts_to_us() -> None:
+    """Ctrl-C reaches every process of the terminal; one answer to it is enough."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -116,15 +116,18 @@ def verdict(results: Results) -> Verdict:
 
 
 def figure(results: Results) -> Figure:
-    drawn, axes = panels(4)
+    drawn, axes = panels(6)
     depths, trained = results.sizes["depths"], results.sizes["trained"]
-    for panel, initialisation in zip(axes, INITIALISATIONS[:2], strict=False):
+    for panel, initialisation in zip(axes, INITIALISATIONS, strict=False):
         ratios = {arm: results.curve(arm, f"ratio {initialisation}") for arm in ARMS}
         label = "gradient, first layer / last (log₁₀)"
-        lines(panel, depths, ratios, "layers", label, f"At the start, {initialisation} initialisation", "x")
+        lines(panel, depths, ratios, "layers", label, f"Untrained, {initialisation}", "x")
+    layers = {arm: results.curve(arm, "layers xavier") for arm in ARMS}
+    numbers = list(range(1, depths[-1] + 1))
+    lines(axes[3], numbers, layers, "layer", "gradient (log₁₀ of its norm)", f"Untrained, xavier, {depths[-1]} layers")
     for panel, start, title in (
-        (axes[2], "warm", "Trained with warm-up"),
-        (axes[3], "cold", "Trained without warm-up"),
+        (axes[4], "warm", "Trained with warm-up"),
+        (axes[5], "cold", "Trained without warm-up"),
     ):
         losses = {arm: results.curve(arm, start) for arm in ARMS}
         lines(panel, trained, losses, "layers", "validation loss (nats per token)", title, "x")
