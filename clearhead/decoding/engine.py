@@ -11,115 +11,23 @@ runs the layers as a plain loop over prepared matrices. What is prepared, and wh
 * a single short source is multiplied into the cross-attention's matrices: x W_q Kᵀ becomes x A with A = W_q Kᵀ, and
   likewise behind the softmax, which is smaller than W_q as long as heads × source length is below the model width.
 
-Prompts and sources are read by the model itself. What is prepared is a copy: after training on, prepare again.
+Prompts and sources are read by the model itself. The matrices are in prepared.py.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from clearhead.decoding.prepared import Layer, Matrix, norm_of
 from clearhead.decoding.steps import ModelSteps, Steps, left_pad
 from clearhead.model import DecoderOnly, EncoderDecoder, KVCache, fused_attention
 from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.decoder import DecoderLayer
-from clearhead.model.feedforward import FUSED, FeedForward
-from clearhead.model.norm import LayerNorm
+from clearhead.model.feedforward import FUSED
 from clearhead.model.positions import alibi_slopes, rotate
-from clearhead.model.residual import Residual
-
-Map = Callable[[Tensor], Tensor]
-PACKABLE = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-LARGE = 1 << 17  # numbers in a matrix: from here on oneDNN's layout pays for the cost of calling it
-
-
-class Matrix:
-    """x Wᵀ + b, with W stored in the order that is fastest for the number of rows at hand."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:  # (out, in), (out,)
-        self.weight, self.bias = weight, bias
-        self.packable = PACKABLE and weight.dtype == torch.float32 and weight.numel() >= LARGE
-        self.turned: Tensor | None = None
-        self.packed: Tensor | None = None
-
-    def __call__(self, x: Tensor, relu: bool = False) -> Tensor:  # (R, in) -> (R, out)
-        if self.packable and x.size(0) > 1:
-            kind = "relu" if relu else "none"
-            return torch.ops.mkldnn._linear_pointwise(x, self._packed(), self.bias, kind, [], "")
-        if self.turned is None:
-            self.turned = self.weight.t().contiguous()
-        y = torch.mm(x, self.turned) if self.bias is None else torch.addmm(self.bias, x, self.turned)
-        return y.relu_() if relu else y
-
-    def plus(self, x: Tensor, y: Tensor) -> Tensor:
-        """y + x Wᵀ + b: a sub-layer's last map and the residual in one."""
-        if self.packable and x.size(0) > 1:
-            return torch.ops.mkldnn._linear_pointwise.binary(x, y, self._packed(), self.bias, "add")
-        return self(x).add_(y)
-
-    def _packed(self) -> Tensor:
-        if self.packed is None:
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight)
-        return self.packed
-
-
-def merged(*maps: tuple[nn.Linear, float]) -> Matrix:
-    """Several linear maps of one input as one matrix, each with a factor."""
-    weight = torch.cat([one.weight * factor for one, factor in maps])
-    biases = [one.bias * factor for one, factor in maps if one.bias is not None]
-    return Matrix(weight, torch.cat(biases) if biases else None)
-
-
-def norm_of(module: nn.Module) -> Map:
-    """A norm as a plain function."""
-    weight, epsilon = module.weight, module.epsilon
-    assert isinstance(weight, Tensor)
-    shape = weight.shape
-    if isinstance(module, LayerNorm):
-        bias = module.bias
-        return lambda x: F.layer_norm(x, shape, weight, bias, epsilon)  # type: ignore[arg-type]
-    return lambda x: F.rms_norm(x, shape, weight, epsilon)  # type: ignore[arg-type]
-
-
-@dataclass
-class Layer:
-    """One decoder layer, prepared."""
-
-    self_in: Matrix  # query (times 1/√d), key and value
-    self_out: Matrix
-    self_norm: Map
-    inner: Matrix  # the gate's half first, where there is one
-    outer: Matrix
-    feed_forward_norm: Map
-    cross_query: Matrix | None = None
-    cross_memory: Matrix | None = None  # key and value
-    cross_out: Matrix | None = None
-    cross_norm: Map | None = None
-
-    @classmethod
-    def of(cls, layer: DecoderLayer, scale: float) -> "Layer":
-        own, forward = layer.self_attention, layer.feed_forward
-        assert isinstance(forward, FeedForward)
-        gate = [] if forward.gate is None else [(forward.gate, 1.0)]
-        made = cls(
-            merged((own.query, scale), (own.key, 1.0), (own.value, 1.0)),
-            merged((own.out, 1.0)),
-            norm_of(layer.self_attention_residual.norm),
-            merged(*gate, (forward.inner, 1.0)),
-            merged((forward.outer, 1.0)),
-            norm_of(layer.feed_forward_residual.norm),
-        )
-        cross = layer.cross_attention
-        if isinstance(cross, MultiHeadAttention):
-            assert isinstance(layer.cross_attention_residual, Residual)
-            made.cross_query = merged((cross.query, scale))
-            made.cross_memory = merged((cross.key, 1.0), (cross.value, 1.0))
-            made.cross_out = merged((cross.out, 1.0))
-            made.cross_norm = norm_of(layer.cross_attention_residual.norm)
-        return made
 
 
 class Engine:
@@ -236,12 +144,12 @@ class EngineSteps:
             assert self.memory is not None
             sizes = (self.config.heads, self.config.groups)
             self.memories = [Memory(layer, self.memory, source_padding, *sizes) for layer in engine.layers]
-        self.caches: list[Tensor] = []  # for each layer keys and values, (2, B, G, capacity, d)
+        self.cache = torch.empty(0)  # keys and values of all layers, (L, 2, B, G, capacity, d)
         self.filled = 0  # keys in the cache; a step adds one for each of the `width` rows of a sentence
         self.length = 0  # tokens in each row, padding included
         self.pads: Tensor | None = None  # (B,): how many of them are padding; None: none anywhere
         self.hidden: Tensor | None = None  # (B, k, filled): −∞ at padding, and at what other beams wrote
-        self.slots = torch.empty(0)  # (filled,): the place of each key in its row
+        self.slots: list[int] = []  # the place of each key in its row
 
     # ---- reading prompts -------------------------------------------------------------------------------------------
 
@@ -249,9 +157,8 @@ class EngineSteps:
         config, model = self.config, self.engine.model
         tokens, padding = left_pad(prompts)
         self.rows, length = tokens.shape
-        shape = (2, self.rows, config.groups, max(64, 2 * length), config.d_head)
-        self.caches = [model.embedding.weight.new_empty(shape) for _ in self.engine.layers]
-        self.slots = torch.empty(0, dtype=torch.long)
+        shape = (len(self.engine.layers), 2, self.rows, config.groups, max(64, 2 * length), config.d_head)
+        self.cache = model.embedding.weight.new_empty(shape)
         if length == 1:
             return self.step(tokens[:, 0])
         real = None if bool(padding.all()) else padding
@@ -261,10 +168,10 @@ class EngineSteps:
             states = model.decode(tokens, self.memory, self.source_padding, real, cache)
         else:
             states = model.hidden(tokens, real, cache=cache)
-        for layer, room in zip(cache.self_attention, self.caches, strict=True):
+        for layer, room in zip(cache.self_attention, self.cache, strict=True):
             room[0, :, :, :length], room[1, :, :, :length] = layer.all()
         self.filled = self.length = length
-        self.slots = torch.arange(length)
+        self.slots = list(range(length))
         if real is not None:
             self.pads = (~real).sum(-1)
             self.hidden = torch.zeros(self.rows, 1, length, dtype=states.dtype).masked_fill_(~real[:, None], -math.inf)
@@ -279,9 +186,13 @@ class EngineSteps:
         bias = self._bias()
         rotation = self._rotation(x)
         pre = config.norm.placement == "pre"
+        # views of the cache for all layers at once: a view costs as much as a small product
+        seen = self.cache[..., : self.filled, :].flatten(2, 3)  # (L, 2, B·G, filled, d)
+        keys, values = seen[:, 0].transpose(2, 3).unbind(0), seen[:, 1].unbind(0)
+        fresh = self.cache[..., self.filled - self.width : self.filled, :].unbind(0)  # (2, B, G, k, d) each
         for number, layer in enumerate(engine.layers):
             y = layer.self_norm(x) if pre else x
-            context = self._attend(layer, self.caches[number], y, bias, rotation)
+            context = self._attend(layer, y, (fresh[number], keys[number], values[number]), bias, rotation)
             x = layer.self_out.plus(context, x)
             x = x if pre else layer.self_norm(x)
             if self.memories:
@@ -295,22 +206,25 @@ class EngineSteps:
         return engine.head(x if engine.norm is None else engine.norm(x))
 
     def _attend(
-        self, layer: Layer, cache: Tensor, x: Tensor, bias: Tensor | None, rotation: tuple[Tensor, Tensor] | None
+        self,
+        layer: Layer,
+        x: Tensor,
+        places: tuple[Tensor, Tensor, Tensor],  # of the cache: what is new, all keys (turned), all values
+        bias: Tensor | None,
+        rotation: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         """Self-attention of the new tokens to everything before them, and to themselves: (R, D) -> (R, H·d)."""
         config, width = self.config, self.width
         heads, groups, size = config.heads, config.groups, config.d_head
-        batch = self.rows // width
+        batch, queries = self.rows // width, heads * size
         made = layer.self_in(x)  # (R, (H + 2G)·d)
         if rotation is not None:
-            turning = (heads + groups) * size
+            turning = queries + groups * size
             turned = rotate(made[:, :turning].view(-1, heads + groups, 1, size), *rotation, config.positions.layout)
             made[:, :turning] = turned.view(-1, turning)
-        fresh = made[:, heads * size :].view(batch, width, 2, groups, size).permute(2, 0, 3, 1, 4)
-        cache[:, :, :, self.filled - width : self.filled] = fresh
-        keys, values = cache[:, :, :, : self.filled].flatten(1, 2).unbind(0)  # (B·G, filled, d)
-        q = by_group(made[:, : heads * size], batch, width, groups, size)
-        scores = torch.bmm(q, keys.transpose(1, 2))  # (B·G, k·H/G, filled)
+        fresh, keys, values = places
+        fresh.copy_(made[:, queries:].view(batch, width, 2, groups, size).permute(2, 0, 3, 1, 4))
+        scores = torch.bmm(by_group(made[:, :queries], batch, width, groups, size), keys)  # (B·G, k·H/G, filled)
         if bias is not None:
             scores.view(batch, groups, width, -1, self.filled).add_(bias)
         return by_row(torch.bmm(scores.softmax(-1), values), batch, width, groups)
@@ -328,8 +242,8 @@ class EngineSteps:
         embedding, weight = self.engine.model.embedding, self.engine.model.embedding.weight
         x = F.embedding(tokens, weight)
         if embedding.positions is not None:
-            places = embedding.positions(self._places(), self.length, x)[:, 0]  # (1 or R, D)
-            x = torch.add(places, x, alpha=embedding.scale)
+            place = embedding.positions(self._places(), self.length, x)[:, 0]  # (1 or R, D)
+            x = torch.add(place, x, alpha=embedding.scale)
         elif embedding.scale != 1:
             x = x * embedding.scale
         return x if self.engine.embedding_norm is None else self.engine.embedding_norm(x)
@@ -348,9 +262,12 @@ class EngineSteps:
         config, bias = self.config, None
         if self.hidden is not None:
             bias = self.hidden[:, None, :, None, :]
-        age = self.length - 1 - self.slots
-        if config.window is not None and config.window < self.length:
-            far = torch.zeros(self.filled, dtype=self.engine.slopes.dtype).masked_fill_(age >= config.window, -math.inf)
+        reach = config.window or self.length
+        if reach >= self.length and config.positions.kind != "alibi":
+            return bias
+        age = self.length - 1 - torch.tensor(self.slots)
+        if reach < self.length:
+            far = torch.zeros(self.filled, dtype=self.engine.slopes.dtype).masked_fill_(age >= reach, -math.inf)
             bias = far if bias is None else bias + far
         if config.positions.kind == "alibi":
             sloped = -self.engine.slopes.view(config.groups, 1, -1, 1) * age
@@ -362,15 +279,14 @@ class EngineSteps:
         width, before = self.width, self.filled
         self.length += 1
         self.filled += width
-        self.slots = torch.cat((self.slots, self.slots.new_full((width,), self.length - 1)))
+        self.slots += [self.length - 1] * width
         if self.hidden is not None:
             own = torch.full((width, width), -math.inf, dtype=self.hidden.dtype).fill_diagonal_(0)
             self.hidden = torch.cat((self.hidden, own.expand(len(self.hidden), -1, -1)), dim=2)
-        if self.filled > self.caches[0].size(3):
-            for number, old in enumerate(self.caches):
-                new = old.new_empty(*old.shape[:3], 2 * self.filled, old.size(4))
-                new[:, :, :, :before] = old[:, :, :, :before]
-                self.caches[number] = new
+        if self.filled > self.cache.size(4):
+            room = self.cache.new_empty(*self.cache.shape[:4], 2 * self.filled, self.cache.size(5))
+            room[..., :before, :] = self.cache[..., :before, :]
+            self.cache = room
 
     # ---- rows come and go ------------------------------------------------------------------------------------------
 
@@ -393,7 +309,7 @@ class EngineSteps:
             self.hidden = self.hidden[sentences].gather(1, within)
         if sentences.numel() == before and torch.equal(sentences, torch.arange(before)):
             return
-        self.caches = [cache[:, sentences] for cache in self.caches]
+        self.cache = self.cache[:, :, sentences]
         self.pads = None if self.pads is None else self.pads[sentences]
         for memory in self.memories:
             memory.keep(sentences)

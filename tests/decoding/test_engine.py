@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from clearhead.decoding.beam import BeamSearch, beam_search
-from clearhead.decoding.engine import Engine, EngineSteps, Matrix
+from clearhead.decoding.engine import Engine, EngineSteps
 from clearhead.decoding.greedy import greedy
+from clearhead.decoding.prepared import Matrix
 from clearhead.decoding.sample import Sampling, sample
 from clearhead.decoding.steps import ModelSteps
 from clearhead.model import attention, build, configure
