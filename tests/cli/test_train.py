@@ -70,7 +70,7 @@ def test_average_and_its_mistakes(trained: tuple[Path, subprocess.CompletedProce
     [
         (["copi"], "no recipe 'copi'; did you mean 'copy'?"),
         (["copy", "--set", "training.stepz=1"], "unknown key 'training.stepz'; did you mean 'steps'?"),
-        (["copy", "--set", "model.d_modle=1", "--run", "{tmp}"], "model: unknown key 'd_modle'; did you mean 'd_model'?"),
+        (["copy", "--set", "model.d_modle=1", "--run", "{tmp}"], "unknown key 'd_modle'; did you mean 'd_model'?"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(arguments: list[str], message: str, tmp_path: Path) -> None:
