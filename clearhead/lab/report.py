@@ -121,7 +121,8 @@ def markdown(entries: list[Entry]) -> str:
             "**Arms.** " + "; ".join(f"*{arm}*: {what}" for arm, what in experiment.arms.items()) + ".",
             f"**Measured.** {experiment.measured}",
             f"**Rule, fixed beforehand.** {experiment.rule}",
-            f"`{one.content['command']}` ({size_words(one)}), {one.content['seconds'] / 60:.1f} minutes of one core: "
+            f"`{one.content['command']}` ({size_words(one)}), {one.content['seconds'] / 60:.1f} minutes of "
+            f"measuring, summed over arms and seeds: "
             f"{one.content['machine']}. [Code](../{source_link(one)}), [numbers](lab/{experiment.name}.json).",
         ]
     return "\n\n".join(parts) + "\n"
@@ -178,5 +179,6 @@ def section(one: Entry) -> str:
         f"<p><b>Arms.</b> {arms}.</p><p><b>Measured.</b> {html.escape(experiment.measured)}</p>"
         f"<p><b>Rule, fixed beforehand.</b> {html.escape(experiment.rule)}</p>"
         f'<p class="small"><code>{one.content["command"]}</code> ({html.escape(size_words(one))}), '
-        f"{one.content['seconds'] / 60:.1f} minutes of one core: {html.escape(one.content['machine'])}.</p>"
+        f"{one.content['seconds'] / 60:.1f} minutes of measuring, summed over arms and seeds: "
+        f"{html.escape(one.content['machine'])}.</p>"
     )
