@@ -27,7 +27,7 @@ $(BIN)/.bench: $(BIN)/.test
 	@touch $@
 
 demo: $(BIN)/.run     ## set everything up and run the main job on the built-in default
-	$(BIN)/clearhead shapes --attention
+	$(BIN)/clearhead demo
 
 test: $(BIN)/.test    ## set everything up and run the tests
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 -m "not long" $(PYTEST)
