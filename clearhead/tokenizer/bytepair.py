@@ -9,11 +9,11 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 from clearhead.errors import InputError
 from clearhead.tokenizer.base import Tokenizer, check_dropout, check_special
-from clearhead.tokenizer.merge import LONG, Merges, merge, merge_steps, merge_with_dropout
+from clearhead.tokenizer.merge import LONG, Merges, merge, merge_steps, merge_with_dropout, whole_symbols
 from clearhead.tokenizer.split import Splitter
 
 Merge = tuple[bytes, bytes]
@@ -147,9 +147,17 @@ class BytePair(Tokenizer):
         return self._split(text)
 
     def _encode_word(self, word: str) -> str:
-        if self.whole_words and (whole := self.vocabulary.get(word.encode("utf-8", "surrogateescape"))) is not None:
-            return chr(whole)
-        return merge(self._as_symbols(word), self._merges)
+        data = word.encode("utf-8", "surrogateescape")
+        return self._whole.get(data) or merge("".join(map(self._alphabet.__getitem__, data)), self._merges)
+
+    @cached_property
+    def _whole(self) -> dict[bytes, str]:
+        """The words that are a token as they stand; found out when first needed, for decoding never is."""
+        symbols = {token: chr(number) for token, number in self.vocabulary.items()}
+        if self.whole_words:
+            return symbols
+        whole = whole_symbols(self._merges)
+        return {token: symbol for token, symbol in symbols.items() if symbol in whole}
 
     def _encode_with_dropout(self, word: str, dropout: float, generator: random.Random) -> str:
         # A word of unusual length is cut first: dropout cuts at random anyway, and this keeps its cost linear.

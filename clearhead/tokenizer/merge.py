@@ -87,6 +87,38 @@ def merge_long(word: str, merges: Merges) -> str:
     return "".join(symbols)
 
 
+def whole_symbols(merges: Merges) -> set[str]:
+    """The symbols that the merges make of their own bytes alone, so that such a word need not be merged to know it.
+
+    That is nearly always all of them. A symbol is whole if its two parts are, and if nothing joins across the border
+    between these before they are joined themselves. Of merges in no learnable order, none is claimed.
+    """
+    ever_made = set(merges.made)
+    born: dict[str, int] = {}  # symbol -> the rank that makes it
+    whole: set[str] = set()
+    for rank, (pair, new) in enumerate(zip(merges.pairs, merges.made, strict=True)):
+        if new in born or any(part in ever_made and part not in born for part in pair):
+            return set()
+        if all(part in whole or part not in ever_made for part in pair) and _stay_apart(pair, rank, merges, born):
+            whole.add(new)
+        born[new] = rank
+    return whole
+
+
+def _stay_apart(pair: str, limit: int, merges: Merges, born: dict[str, int]) -> bool:
+    """Whether nothing joins across the border of two symbols before rank `limit`, looked for backwards in time."""
+    while merges.ranks.get(pair, NEVER) >= limit:
+        born_left, born_right = born.get(pair[0], -1), born.get(pair[1], -1)
+        if born_left > born_right:  # the younger one is undone: what stood at the border before it was made?
+            limit, pair = born_left, merges.pairs[born_left][1] + pair[1]
+        elif born_right >= 0:
+            # of equal ranks the leftmost goes first, so here one across the border would have gone before
+            limit, pair = born_right + 1, pair[0] + merges.pairs[born_right][0]
+        else:
+            return True  # back at two bytes
+    return False
+
+
 def merge_steps(word: str, merges: Merges) -> Iterator[tuple[int, int, str]]:
     """Each merge as it happens: its rank, where its symbol now stands, and the word after it."""
     while len(word) > 1:

@@ -12,7 +12,15 @@ from tokenizers import Tokenizer, models
 from clearhead.tokenizer import BytePair
 from clearhead.tokenizer.bytepair import ALPHABET
 from clearhead.tokenizer.huggingface import printable
-from clearhead.tokenizer.merge import LONG, Merges, merge, merge_long, merge_steps, merge_with_dropout
+from clearhead.tokenizer.merge import (
+    LONG,
+    Merges,
+    merge,
+    merge_long,
+    merge_steps,
+    merge_with_dropout,
+    whole_symbols,
+)
 
 LETTERS = "ab"
 
@@ -66,6 +74,31 @@ def test_any_merges_give_what_tokenizers_gives(merges: list[tuple[str, str]], te
     table, symbol = tabulate(merges)
     peer = Tokenizer(models.BPE({token: ord(sign) for token, sign in symbol.items()}, merges))
     assert list(map(ord, merge("".join(symbol[letter] for letter in text), table))) == peer.encode(text).ids
+
+
+@settings(max_examples=300)
+@given(pairs=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=16))
+def test_whole_symbols_are_those_their_own_bytes_make(pairs: list[tuple[int, int]]) -> None:
+    tokens, merges = list(LETTERS), []
+    for left, right in pairs:  # in a learnable order, but not as any text would teach them: many are not whole
+        pair = (tokens[left % len(tokens)], tokens[right % len(tokens)])
+        if "".join(pair) not in tokens and len("".join(pair)) < 20:
+            merges.append(pair)
+            tokens.append("".join(pair))
+    table, symbol = tabulate(merges)
+    wanted = {symbol[token] for token in tokens[2:] if by_definition(list(token), merges) == [token]}
+    assert whole_symbols(table) == wanted
+
+
+def test_every_token_of_gpt2_is_whole(gpt2: BytePair) -> None:
+    assert whole_symbols(gpt2._merges) == set(gpt2._merges.made)
+    sample = list(gpt2.vocabulary.items())[::25]
+    assert all(gpt2.encode_word(token) == [number] for token, number in sample)
+
+
+@pytest.mark.parametrize("merges", [[("a", "b"), ("b", "a"), ("ab", "a"), ("a", "ba")], [("ab", "a"), ("a", "b")]])
+def test_of_merges_in_no_learnable_order_none_is_claimed_whole(merges: list[tuple[str, str]]) -> None:
+    assert whole_symbols(tabulate(merges)[0]) == set()
 
 
 def test_steps_show_rank_place_and_word() -> None:
