@@ -1,120 +1,108 @@
 """Kill a run with SIGKILL twenty times at random moments, resume it each time: does it end in the same bits?
 
-`make bench-resume` (or `python -m bench.resume 20`). One run is left alone; twenty others are each killed once, at a
-moment drawn evenly over its whole life (start, updates, validations, checkpoints), and started again with the same
-command. Dropout is on. Then the same with two processes under torchrun, all of whose workers are killed.
+`make bench-resume` (or `python -m bench.resume 20`). One run is left alone; twenty others are each killed at a moment
+drawn evenly over its whole life (updates, validations, checkpoints), and started again. Dropout is on. Then the same
+with two processes, of which one is killed and the other has to notice. Each run is a process of its own, forked from
+one that has imported everything, so that the moments fall into training and not into the import of PyTorch.
 """
 
 import hashlib
 import os
 import random
 import signal
-import subprocess
+import socket
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import torch
+
 from bench.measure import machine
+from clearhead.data.settings import DataSettings
+from clearhead.training.config import Recipe, TrainingSettings
+from clearhead.training.session import train
 
-RECIPE = """
-[model]
-preset = "tiny"
-d_model = 32
-heads = 2
-d_ff = 64
-encoder_layers = 1
-decoder_layers = 1
-[data]
-task = "copy"
-examples = 2000
-held_out = 200
-[training]
-steps = 150
-max_tokens = 256
-warmup = 20
-peak = 3e-3
-label_smoothing = 0.1
-validate_every = 15
-checkpoint_every = 5
-threads = 1
-samples = 0
-"""
+STEPS = 150
+RECIPE = Recipe(
+    DataSettings(task="copy", examples=2000, held_out=200),
+    {"preset": "tiny", "d_model": 32, "heads": 2, "d_ff": 64, "encoder_layers": 1, "decoder_layers": 1},
+    training=TrainingSettings(
+        steps=STEPS, max_tokens=256, warmup=20, peak=3e-3, label_smoothing=0.1, validate_every=10, checkpoint_every=4,
+        threads=1,
+    ),
+)
 
 
-def command(recipe: Path, run: Path, processes: int) -> list[str]:
-    start = [sys.executable]
-    if processes > 1:
-        start += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    return [*start, "-m", "clearhead", "train", str(recipe), "--into", str(run)]
+def start(run: Path, processes: int) -> list[int]:
+    """Fork the ranks of one training; returns their process numbers."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    ranks = []
+    for rank in range(processes):
+        child = os.fork()
+        if child == 0:
+            status = 3
+            try:
+                os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)})
+                os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
+                train(RECIPE, run, quiet=True)
+                status = 0
+            except Exception as error:
+                (run / f"error{rank}").write_text(repr(error))
+            finally:
+                os._exit(status)
+        ranks.append(child)
+    return ranks
 
 
-def go(recipe: Path, run: Path, processes: int, kill_after: float | None = None) -> float:
-    """Run the command; kill it and its workers after so many seconds, if given. Returns the time taken."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    began = time.monotonic()
-    job = subprocess.Popen(
-        command(recipe, run, processes), env=environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        _, shown = job.communicate(timeout=kill_after)
-    except subprocess.TimeoutExpired:
-        for process in [job.pid, *children(job.pid)]:  # torchrun's workers have groups of their own
-            os.kill(process, signal.SIGKILL)
-        job.communicate()
-        return time.monotonic() - began
-    if job.returncode:
-        raise SystemExit(f"the run failed with status {job.returncode}:\n{shown}")
-    return time.monotonic() - began
-
-
-def children(parent: int) -> list[int]:
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True).stdout
-    return [int(line) for line in found.split()]
-
-
-def state(run: Path) -> str:
-    """Where a killed run was when it died."""
-    latest = run / "latest"
-    rest = [path.name for path in run.glob("checkpoints/.*")]
-    return (latest.read_text().strip() if latest.is_file() else "no checkpoint yet") + (f", {rest[0]}" if rest else "")
+def end(ranks: list[int]) -> list[int]:
+    return [os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks]
 
 
 def digest(run: Path) -> str:
-    return hashlib.sha256((run / "checkpoints/step_00000150/model.safetensors").read_bytes()).hexdigest()
+    return hashlib.sha256((run / f"checkpoints/step_{STEPS:08d}/model.safetensors").read_bytes()).hexdigest()
 
 
-def series(folder: Path, recipe: Path, processes: int, kills: int, draw: random.Random) -> int:
+def where(run: Path) -> str:
+    """How far a killed run had come, and whether it was killed while it wrote or removed a checkpoint."""
+    latest = run / "latest"
+    rest = " in the middle of a checkpoint" if any(run.glob("checkpoints/.*")) else ""
+    return (latest.read_text().strip() if latest.is_file() else "no checkpoint yet") + rest
+
+
+def series(folder: Path, processes: int, kills: int, draw: random.Random) -> int:
     """One straight run, then `kills` broken ones; returns how many ended in other bits."""
     straight = folder / f"straight{processes}"
-    whole = go(recipe, straight, processes)
-    wanted = digest(straight)
+    began = time.monotonic()
+    assert end(start(straight, processes)) == [0] * processes
+    whole, wanted = time.monotonic() - began, digest(straight)
     print(f"\nprocesses: {processes}. Uninterrupted: {whole:.1f} s, model.safetensors {wanted[:16]}…")
-    wrong = early = 0
+    wrong = missed = 0
     for number in range(1, kills + 1):
         run = folder / f"killed{processes}_{number}"
-        moment = draw.uniform(0.1, 0.95) * whole
-        go(recipe, run, processes, kill_after=moment)
-        where = state(run)
-        early += where.startswith("no checkpoint")
-        go(recipe, run, processes)
+        ranks = start(run, processes)
+        moment = draw.uniform(0.03, 0.9) * whole
+        time.sleep(moment)
+        os.kill(ranks[-1], signal.SIGKILL)
+        missed += -signal.SIGKILL not in end(ranks)  # it had finished already
+        state = where(run)
+        assert end(start(run, processes)) == [0] * processes
         same = digest(run) == wanted
         wrong += not same
-        print(f"  kill {number:>2} after {moment:5.1f} s ({where}): {'same bits' if same else 'DIFFERENT'}", flush=True)
-    print(f"  {kills - wrong} of {kills} ended in the same bits ({early} were killed before their first checkpoint)")
+        print(f"  kill {number:>2} after {moment:5.2f} s ({state}): {'same bits' if same else 'DIFFERENT'}", flush=True)
+    print(f"  {kills - wrong} of {kills} ended in the same bits; {missed} kills came too late to hit a living run")
     return wrong
 
 
 def main() -> None:
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     print(machine())
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        recipe = folder / "kill.toml"
-        recipe.write_text(RECIPE)
         draw = random.Random(1)
-        wrong = series(folder, recipe, 1, kills, draw) + series(folder, recipe, 2, max(1, kills // 4), draw)
+        wrong = series(Path(name), 1, kills, draw) + series(Path(name), 2, max(1, kills // 4), draw)
     sys.exit(1 if wrong else 0)
 
 
