@@ -137,6 +137,8 @@ def test_long(kind: str, length: int, case: Case) -> None:
 
 # ---- one by one, batch mates, windows ------------------------------------------------------------------------------
 
+UNPADDED = [case for case in CASES if case.side == "right"]  # where no row is padded, sides are alike
+
 
 @pytest.mark.parametrize("kind", CAUSAL)
 @pytest.mark.parametrize("case", [Case(**row) for row in covering(CHOICES)], ids=str)
@@ -146,8 +148,16 @@ def test_cache_token_by_token(case: Case, kind: str) -> None:
     same(run(model, texts, case.side, [1] * 129), alone(model, texts))
 
 
+@pytest.mark.parametrize("kind", CAUSAL)
+@pytest.mark.parametrize("case", UNPADDED, ids=str)
+def test_cache_in_chunks_without_padding(case: Case, kind: str) -> None:
+    """No mask but the causal one, which kernels like to draw for themselves: chunks must see all that came before."""
+    model, texts = built(kind, case), Texts.make([129, 129], seed=5)
+    same(run(model, texts, chunks=[1, 49, 30, 1, 48]), alone(model, texts))
+
+
 @pytest.mark.parametrize("kind", [*CAUSAL, "encoder"])
-@pytest.mark.parametrize("case", [case for case in CASES if case.side == "right"], ids=str)
+@pytest.mark.parametrize("case", UNPADDED, ids=str)
 @pytest.mark.parametrize("size", [(3, 7, 5), (5, 5, 5)], ids=str)
 def test_row_does_not_depend_on_its_batch_mates(size: tuple[int, int, int], case: Case, kind: str) -> None:
     """Batch, length and heads are three primes, so that no mix-up of dimensions fits; or one, so that each does."""
