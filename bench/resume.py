@@ -1,9 +1,9 @@
 """Kill a run with SIGKILL twenty times at random moments, resume it each time: does it end in the same bits?
 
-`make bench-resume` (or `python -m bench.resume 20`). One run is left alone; twenty others are each killed at a moment
-drawn evenly over its whole life (updates, validations, checkpoints), and started again. Dropout is on. Then the same
-with two processes, of which one is killed and the other has to notice. Each run is a process of its own, forked from
-one that has imported everything, so that the moments fall into training and not into the import of PyTorch.
+`make bench-resume` (or `python -m bench.resume 20`). One run is left alone; twenty others are each killed once and started
+again. The moment is drawn: a step, evenly over the whole run, and a delay after it, so that kills fall into updates,
+validations and the writing of checkpoints. Dropout is on. Then the same with two processes, of which one is killed and
+the other has to notice. Each run is a process of its own, forked from one that has imported everything.
 """
 
 import hashlib
@@ -23,13 +23,13 @@ from clearhead.data.settings import DataSettings
 from clearhead.training.config import Recipe, TrainingSettings
 from clearhead.training.session import train
 
-STEPS = 150
+STEPS = 60
 RECIPE = Recipe(
-    DataSettings(task="copy", examples=2000, held_out=200),
+    DataSettings(task="copy", examples=600, held_out=60),
     {"preset": "tiny", "d_model": 32, "heads": 2, "d_ff": 64, "encoder_layers": 1, "decoder_layers": 1},
     training=TrainingSettings(
-        steps=STEPS, max_tokens=256, warmup=20, peak=3e-3, label_smoothing=0.1, validate_every=10, checkpoint_every=4,
-        threads=1,
+        steps=STEPS, max_tokens=256, warmup=20, peak=3e-3, label_smoothing=0.1, validate_every=6, checkpoint_every=4,
+        threads=1, log_every=1,
     ),
 )
 
@@ -65,6 +65,13 @@ def digest(run: Path) -> str:
     return hashlib.sha256((run / f"checkpoints/step_{STEPS:08d}/model.safetensors").read_bytes()).hexdigest()
 
 
+def wait_for(run: Path, step: int) -> None:
+    """Until the run has written the metrics of this step."""
+    metrics = run / "metrics.jsonl"
+    while step and not (metrics.is_file() and metrics.read_text().count("\n") >= step):
+        time.sleep(0.002)
+
+
 def where(run: Path) -> str:
     """How far a killed run had come, and whether it was killed while it wrote or removed a checkpoint."""
     latest = run / "latest"
@@ -83,15 +90,16 @@ def series(folder: Path, processes: int, kills: int, draw: random.Random) -> int
     for number in range(1, kills + 1):
         run = folder / f"killed{processes}_{number}"
         ranks = start(run, processes)
-        moment = draw.uniform(0.03, 0.9) * whole
-        time.sleep(moment)
+        step, delay = draw.randrange(STEPS - 2), draw.uniform(0, 2 * whole / STEPS)
+        wait_for(run, step)
+        time.sleep(delay)
         os.kill(ranks[-1], signal.SIGKILL)
         missed += -signal.SIGKILL not in end(ranks)  # it had finished already
         state = where(run)
         assert end(start(run, processes)) == [0] * processes
         same = digest(run) == wanted
         wrong += not same
-        print(f"  kill {number:>2} after {moment:5.2f} s ({state}): {'same bits' if same else 'DIFFERENT'}", flush=True)
+        print(f"  kill {number:>2} at step {step:>2} + {delay * 1e3:3.0f} ms ({state}): {'same bits' if same else 'DIFFERENT'}", flush=True)
     print(f"  {kills - wrong} of {kills} ended in the same bits; {missed} kills came too late to hit a living run")
     return wrong
 

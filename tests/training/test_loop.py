@@ -79,6 +79,14 @@ def test_dropout_is_a_function_of_seed_and_step() -> None:
     assert not torch.equal(one["embedding.weight"], three["embedding.weight"])
 
 
+def test_every_update_draws_other_numbers() -> None:
+    seeds: list[int] = []
+    loop = Loop(small.model(dropout=0.3), small.splits().train, settings(steps=5, accumulate=2))
+    loop.callbacks = [lambda loop: seeds.append(torch.initial_seed())]
+    loop.run()
+    assert seeds == [seed_of(1, step, 0, 1) for step in (1, 2, 3, 4, 5)]
+
+
 def test_seeds_depend_on_every_part() -> None:
     different = [(1, 2, 0, 0), (2, 1, 0, 0), (1, 2, 1, 0), (1, 2, 0, 1), (12, 0, 0), (1, 20, 0)]
     seeds = {seed_of(*parts) for parts in different}
