@@ -1,9 +1,9 @@
 """Kill a run with SIGKILL twenty times at random moments, resume it each time: does it end in the same bits?
 
-`make bench-resume` (or `python -m bench.resume 20`). One run is left alone; twenty others are each killed once and started
-again. The moment is drawn: a step, evenly over the whole run, and a delay after it, so that kills fall into updates,
-validations and the writing of checkpoints. Dropout is on. Then the same with two processes, of which one is killed and
-the other has to notice. Each run is a process of its own, forked from one that has imported everything.
+`make bench-resume` (or `python -m bench.resume 20`). One run is left alone; twenty others are each killed once and
+started again. The moment is drawn: a step, evenly over the whole run, and a delay after it, so that kills fall into
+updates, validations and the writing of checkpoints. Dropout is on. Then the same with two processes, of which one is
+killed and the other has to notice. Each run is a process of its own, forked from one that has imported everything.
 """
 
 import hashlib
@@ -99,7 +99,8 @@ def series(folder: Path, processes: int, kills: int, draw: random.Random) -> int
         assert end(start(run, processes)) == [0] * processes
         same = digest(run) == wanted
         wrong += not same
-        print(f"  kill {number:>2} at step {step:>2} + {delay * 1e3:3.0f} ms ({state}): {'same bits' if same else 'DIFFERENT'}", flush=True)
+        moment = f"step {step:>2} + {delay * 1e3:3.0f} ms"
+        print(f"  kill {number:>2} at {moment} ({state}): {'same bits' if same else 'DIFFERENT'}", flush=True)
     print(f"  {kills - wrong} of {kills} ended in the same bits; {missed} kills came too late to hit a living run")
     return wrong
 
