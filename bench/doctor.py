@@ -2,7 +2,8 @@
 
 `make bench-doctor` runs everything (about a quarter of an hour on one core) and prints the tables of docs/doctor.md
 and docs/benchmarks.md. Results are kept in runs/bench/doctor.json as they come, so that a run can go on:
-`python -m bench.doctor --only decoder` examines one host, `--only zoo` the healthy models, `--only peers` the peers.
+`python -m bench.doctor --only decoder` examines one host, `--only zoo` the healthy models, and `--resume` keeps what is
+there. The peers have a file of their own, doctor_peers.py.
 """
 
 import argparse
@@ -44,7 +45,7 @@ def examined(spec: Description) -> dict[str, Any]:
 def run_host(host: str, results: dict[str, Any]) -> None:
     """Every planted bug of one host, and the healthy host in each variant it is examined under."""
     for mutant in table().values():
-        if mutant.host != host:
+        if mutant.host != host or f"mutant/{mutant.id}" in results:
             continue
         healthy = f"healthy/{host}/{mutant.variant}"
         if healthy not in results:
@@ -76,6 +77,8 @@ def run_zoo(results: dict[str, Any]) -> None:
             name = f"host {host}, {str(dtype)[6:]}"
             models[name] = lambda host=host, variant=variant, dtype=dtype: replace(describe(host, variant), dtype=dtype)
     for name, make in models.items():
+        if f"zoo/{name}" in results:
+            continue
         results[f"zoo/{name}"] = examined(make())
         say(name, results[f"zoo/{name}"])
         save(results)
@@ -144,10 +147,12 @@ def zoo_table(results: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", choices=[*HOSTS, "zoo", "peers", "tables"])
-    wanted = parser.parse_args().only
+    parser.add_argument("--only", choices=[*HOSTS, "zoo", "tables"], help="a part instead of everything")
+    parser.add_argument("--resume", action="store_true", help="keep the results of an earlier run")
+    options = parser.parse_args()
+    wanted = options.only
     warnings.simplefilter("ignore")
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() and wanted else {}
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() and options.resume else {}
     for host in HOSTS:
         if wanted in (None, host):
             run_host(host, results)

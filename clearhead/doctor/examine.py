@@ -15,7 +15,7 @@ import torch
 from clearhead.doctor.causes import diagnose
 from clearhead.doctor.describe import Description
 from clearhead.doctor.finding import WARNING, Finding, NotArmed, Report
-from clearhead.doctor.probes import PROBES, SLOW, load
+from clearhead.doctor.probes import PROBES, RANDOM, SLOW, load
 from clearhead.doctor.subject import Subject
 from clearhead.errors import InputError
 
@@ -95,6 +95,8 @@ def check(
                 progress(name)
             start = time.perf_counter()
             try:
+                if name not in RANDOM and not subject.repeatable:
+                    raise NotArmed("outputs are random in evaluation mode: see what the mode probe says")
                 found = run_probe(name, subject)
             except NotArmed as reason:
                 not_armed[name] = str(reason)

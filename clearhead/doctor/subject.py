@@ -8,6 +8,7 @@ import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -305,6 +306,15 @@ class Subject:
             floor = 50 * noise if noise < BELIEVABLE[lowest] * spread else 0.0
             self.tolerances[view.name] = max(lowest * spread, floor)
         return self.tolerances[view.name]
+
+    @cached_property
+    def repeatable(self) -> bool:
+        """Does evaluation mode give the same outputs whatever the random state?"""
+        out = []
+        for seed in (0, 1):
+            torch.manual_seed(seed)
+            out.append(self.whole(self.model(), self.inputs(2, 7)))
+        return gap(out[0], out[1]) <= 1e-4 * (float(out[0].double().std()) or 1.0)
 
     def smooth(self, view: View) -> bool:
         """Do tiny changes of the embeddings move the outputs in proportion? Through 16 bits they come in steps."""

@@ -68,7 +68,7 @@ def test_something_else_than_a_description_is_refused() -> None:
 
 
 def test_an_unknown_probe_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"no probe is called 'futur'; there are future, prefix"):
+    with pytest.raises(InputError, match=r"no probe is called 'futur'; there are mode, future, prefix"):
         doctor.check(doctor.CausalLM(build=Bag, forward=plain), only=["futur"])
 
 

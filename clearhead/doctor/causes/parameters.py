@@ -11,6 +11,12 @@ def found(id: str, score: float, unless: str = "") -> Score:
     return fits
 
 
+def unused(facts: Facts) -> float:
+    if facts.has("parameters.unused") and facts.none("parameters.detached"):
+        return 0.9 if facts.none("future.visible", "batch.coupled", "prefix.differs") else 0.5
+    return 0.8 if facts.has("parameters.unused-rows") else 0.0
+
+
 def eval_path(facts: Facts) -> float:
     if not facts.has("mode.differs"):
         return 0.9 if facts.has("mode.gradient") else 0.0
@@ -18,10 +24,10 @@ def eval_path(facts: Facts) -> float:
 
 
 def unregistered(facts: Facts) -> float:
-    if not facts.has("parameters.not-saved"):
-        return 0.0
-    # three layers with one layer's parameters, or modules that eval() does not reach
-    return 0.995 if facts.has("parameters.shared") else 0.3 if facts.has("mode.random") else 0.92
+    # three layers with one layer's parameters, and modules that eval() does not reach
+    if facts.has("parameters.shared") and (facts.has("mode.random") or facts.has("parameters.not-saved")):
+        return 0.995
+    return 0.92 if facts.has("parameters.not-saved") else 0.0
 
 
 def detached(facts: Facts) -> float:
@@ -71,7 +77,7 @@ CAUSES: list[Known] = [
             "unused-parameters", "parameters are never used", "self.norm = Norm(d)   # not called in forward",
             "x = self.norm(x)", "Something that was built is not part of the computation.",
         ),
-        found("parameters.unused", 0.9, "parameters.detached"), ("parameters",),
+        unused, ("parameters",),
     ),
     (
         Cause(

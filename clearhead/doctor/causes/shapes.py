@@ -29,7 +29,7 @@ def head_view(facts: Facts) -> float:
 
 def head_view_both(facts: Facts) -> float:
     if facts.has("prefix.differs", "reach.lost") and facts.of("reach.lost", "share", 0) < 0.95:
-        return 0.92
+        return 0.92 if facts.scores("standing") is not True else 0.3
     return 0.0
 
 

@@ -13,13 +13,13 @@ Probe = Callable[[Subject], list[Finding]]
 
 # name: what it asks, in one line; the order is the order of the report
 PROBES = {
+    "mode": "evaluation is repeatable, and training without dropout agrees with it",
     "future": "no position sees its future",
     "prefix": "a prefix gives the same outputs as the whole",
     "reach": "every token that may be seen is seen, and none beyond the window",
     "batch": "a row gives the same outputs alone and in company",
     "padding": "padding changes nothing",
     "finite": "outputs and gradients stay finite",
-    "mode": "evaluation is repeatable, and training without dropout agrees with it",
     "paths": "every way to run the model gives the same outputs",
     "cache": "decoding with the cache gives the same outputs as the full pass",
     "generate": "greedy generation picks what the full pass finds most likely",
@@ -41,6 +41,8 @@ PROBES = {
     "floor": "random tokens cannot be predicted",
 }
 SLOW = {"length", "precision", "floor"}
+# what can be asked of a model whose outputs are random in evaluation mode
+RANDOM = {"mode", "scale", "embedding", "parameters", "optimizer", "initial", "update", "schedule", "floor"}
 
 
 def load(name: str) -> Probe:

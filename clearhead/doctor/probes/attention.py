@@ -85,6 +85,10 @@ def future_scores(subject: Subject, view: View, model: nn.Module, path: str = ""
     for call in seen.fused:
         if call.query.size(-2) == call.key.size(-2) == length:
             found = {"standing": not call.causal and (call.mask is None or visible_ahead(call.mask, future))}
+            if found["standing"]:
+                additive = call.mask is not None and call.mask.dtype != torch.bool
+                found["step"] = mask_step(call.mask, future) if additive else 0.0
+                return found
     for softmax in seen.softmaxes:
         if tuple(softmax.scores.shape[-2:]) != (length, length):
             continue
@@ -99,6 +103,13 @@ def future_scores(subject: Subject, view: View, model: nn.Module, path: str = ""
             return facts
         found = facts
     return found
+
+
+def mask_step(mask: Tensor | None, future: Tensor) -> float:
+    """By how much an additive mask favours the past."""
+    assert mask is not None
+    full = mask.double().expand(*mask.shape[:-2], *future.shape)
+    return float(full[..., ~future].mean() - full[..., future].mean())
 
 
 def visible_ahead(mask: Tensor, future: Tensor) -> bool:

@@ -28,9 +28,9 @@ def run(subject: Subject) -> list[Finding]:
             inputs = subject.inputs(batch, length, seed=batch)
             torch.manual_seed(0)
             together = subject.whole(model, inputs)
-            torch.manual_seed(0)
+            torch.manual_seed(1)
             if gap(together, subject.whole(model, inputs)) > tolerance:
-                break  # not repeatable: the mode probe's business
+                break  # dropout that build cannot switch off: rows differ by chance
             rows = [subject.whole(model, tuple(x[i : i + 1] for x in inputs)) for i in range(batch)]
             turned = subject.whole(model, tuple(x.flip(0) for x in inputs)).flip(0)
             alone, order = gap(together, torch.cat(rows)), gap(together, turned)

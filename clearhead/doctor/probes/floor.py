@@ -32,7 +32,7 @@ def run(subject: Subject) -> list[Finding]:
     losses = []
     torch.manual_seed(0)
     for _ in range(STEPS):
-        draw = [choices[torch.randint(len(choices), (16, 12), generator=generator)] for _ in range(2)]
+        draw = [choices[torch.randint(len(choices), (8, 12), generator=generator)] for _ in range(2)]
         batch = tuple(draw) if isinstance(spec, EncoderDecoder) else (draw[0],)
         result: Any = spec.loss(model, *batch)
         loss = getattr(result, "loss", result)

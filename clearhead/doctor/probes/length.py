@@ -66,7 +66,10 @@ def cached(subject: Subject, tokens: Tensor, rungs: list[int]) -> list[Finding]:
 
 
 def told_apart(subject: Subject, view: View, tokens: Tensor, rungs: list[int]) -> list[Finding]:
-    """At depth one, swap two neighbours just before a later token: its output must move; and so for a change."""
+    """At depth one, change a token or swap two: a token after them must notice.
+
+    Neighbours collide where positions are too coarse or clamped; tokens a power of two apart where they wrap around.
+    """
     try:
         model = subject.model(layers=1)
     except NotArmed:
@@ -79,20 +82,30 @@ def told_apart(subject: Subject, view: View, tokens: Tensor, rungs: list[int]) -
     company = subject.quiet(view, model, torch.cat([tokens, other]))[:1]
     rounding = 1e-13 if subject.dtype == torch.float64 else 1e-6
     floor = max(20 * gap(whole, company), rounding * subject.spread(view))
+
+    def moved(changed: Tensor, after: int) -> float:
+        last = after + 2 if view.aligned and view.causal else -1
+        return gap(subject.quiet(view, model, changed)[:, last], whole[:, last])
+
     for rung in sorted({*rungs, tokens.size(1) - 6}):
-        last = rung + 3 if view.aligned and view.causal else -1
         changed = tokens.clone()
         changed[:, rung] = other[:, rung]
-        if gap(subject.quiet(view, model, changed)[:, last], whole[:, last]) <= floor:
+        if moved(changed, rung) <= floor:
             message = f"changing {view.token} {rung} does not move the output of a token soon after it"
             return [Finding("length.lost", ERROR, message, {"rung": rung, "view": view.name})]
-        if subject.spec.positions == "none" or torch.equal(tokens[:, rung], tokens[:, rung + 1]):
+    pairs = [(rung, rung + 1) for rung in sorted({*rungs, tokens.size(1) - 6})]
+    pairs += [(5, 5 + apart) for apart in (16, 32, 64, 128, 256) if 8 + apart < tokens.size(1)]
+    for first, second in pairs:
+        if subject.spec.positions == "none" or torch.equal(tokens[:, first], tokens[:, second]):
+            continue
+        if window is not None and second - first + 2 >= window:
             continue
         swapped = tokens.clone()
-        swapped[:, rung], swapped[:, rung + 1] = tokens[:, rung + 1], tokens[:, rung]
-        if gap(subject.quiet(view, model, swapped)[:, last], whole[:, last]) <= floor:
-            message = f"swapping {view.token}s {rung} and {rung + 1} moves no later output: their positions collide"
-            return [Finding("length.collide", ERROR, message, {"rung": rung, "view": view.name})]
+        swapped[:, first], swapped[:, second] = tokens[:, second], tokens[:, first]
+        if moved(swapped, second) <= floor:
+            message = f"swapping {view.token}s {first} and {second} moves no later output: their positions collide"
+            evidence = {"rung": first, "apart": second - first, "view": view.name}
+            return [Finding("length.collide", ERROR, message, evidence)]
     return []
 
 
