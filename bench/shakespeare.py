@@ -9,8 +9,8 @@ in slices of their steps, because a shared machine drifts; processor time stands
 on a busy machine it is the steadier of the two.
 """
 
+import argparse
 import math
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -180,11 +180,15 @@ def main() -> None:
     def make_peer(threads: int) -> Side:
         return peer_side(ids, cut, len(letters), threads)
 
-    print(machine())
-    sides = [our_side(best_threads(our_side)), make_peer(best_threads(make_peer))]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--slices", type=int, default=20)
+    parser.add_argument("--threads", type=int, help="for both sides, instead of the better of one and two for each")
+    options = parser.parse_args()
+    print(machine(), flush=True)
+    sides = [make(options.threads or best_threads(make)) for make in (our_side, make_peer)]
     for side in sides:
         print(f"{side.name}: {side.steps} steps on {side.threads} thread{'s' * (side.threads > 1)}")
-    slices = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    slices = options.slices
     for number in range(slices):
         for side in sides:
             side.slice(side.steps * number // slices, side.steps * (number + 1) // slices)
