@@ -2,8 +2,8 @@
 
 `make bench-multi30k` (`python -m bench.multi30k --minutes 60 --run runs/multi30k`). Trains the recipe `multi30k` in two
 processes of one thread, stops it after so many minutes of training (the same command goes on, and earlier calls count),
-then scores every checkpoint on the validation set by greedy search, and the average of the last ten once on test 2016 by
-beam search: sacreBLEU, cased and lowercased, with signatures. The test set is read nowhere else.
+then scores every checkpoint on the validation set by greedy search, and the average of the last ten, once, on test 2016
+by beam search: sacreBLEU, cased and lowercased, with signatures. The test set is read nowhere else.
 """
 
 import argparse
