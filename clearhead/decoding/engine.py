@@ -6,7 +6,8 @@ runs the layers as a plain loop over prepared matrices. What is prepared, and wh
 * query, key and value are one matrix, and 1/√d is multiplied into the query's part of it;
 * a matrix is stored in the order in which it is read: turned for one row, in oneDNN's blocked layout for several;
 * the beams of a sentence share its keys and values. Each beam looks at all that any beam of its sentence wrote, and a
-  mask hides what is not its own past. When beams change places only the mask moves, never the cache;
+  mask hides what is not its own past. When beams change places only the mask moves, never the cache, and now and then
+  what no beam sees any more is dropped;
 * the beams also share the source: they are several queries to one memory, which is not copied for each of them;
 * a single short source is multiplied into the cross-attention's matrices: x W_q Kᵀ becomes x A with A = W_q Kᵀ, and
   likewise behind the softmax, which is smaller than W_q as long as heads × source length is below the model width.
@@ -28,6 +29,8 @@ from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.decoder import DecoderLayer
 from clearhead.model.feedforward import FUSED
 from clearhead.model.positions import alibi_slopes, rotate
+
+TIDY_EVERY = 16  # steps between two looks at what no beam sees any more
 
 
 class Engine:
@@ -149,7 +152,7 @@ class EngineSteps:
         self.length = 0  # tokens in each row, padding included
         self.pads: Tensor | None = None  # (B,): how many of them are padding; None: none anywhere
         self.hidden: Tensor | None = None  # (B, k, filled): −∞ at padding, and at what other beams wrote
-        self.slots: list[int] = []  # the place of each key in its row
+        self.slots = torch.empty(1, 0, dtype=torch.long)  # (1 or B, filled): the place of each key in its row
 
     # ---- reading prompts -------------------------------------------------------------------------------------------
 
@@ -171,7 +174,7 @@ class EngineSteps:
         for layer, room in zip(cache.self_attention, self.cache, strict=True):
             room[0, :, :, :length], room[1, :, :, :length] = layer.all()
         self.filled = self.length = length
-        self.slots = list(range(length))
+        self.slots = torch.arange(length)[None]
         if real is not None:
             self.pads = (~real).sum(-1)
             self.hidden = torch.zeros(self.rows, 1, length, dtype=states.dtype).masked_fill_(~real[:, None], -math.inf)
@@ -265,9 +268,9 @@ class EngineSteps:
         reach = config.window or self.length
         if reach >= self.length and config.positions.kind != "alibi":
             return bias
-        age = self.length - 1 - torch.tensor(self.slots)
+        age = (self.length - 1 - self.slots)[:, None, None, None]  # (1 or B, 1, 1, 1, filled)
         if reach < self.length:
-            far = torch.zeros(self.filled, dtype=self.engine.slopes.dtype).masked_fill_(age >= reach, -math.inf)
+            far = torch.zeros(age.shape, dtype=self.engine.slopes.dtype).masked_fill_(age >= reach, -math.inf)
             bias = far if bias is None else bias + far
         if config.positions.kind == "alibi":
             sloped = -self.engine.slopes.view(config.groups, 1, -1, 1) * age
@@ -279,7 +282,7 @@ class EngineSteps:
         width, before = self.width, self.filled
         self.length += 1
         self.filled += width
-        self.slots += [self.length - 1] * width
+        self.slots = torch.cat((self.slots, self.slots.new_full((len(self.slots), width), self.length - 1)), dim=1)
         if self.hidden is not None:
             own = torch.full((width, width), -math.inf, dtype=self.hidden.dtype).fill_diagonal_(0)
             self.hidden = torch.cat((self.hidden, own.expand(len(self.hidden), -1, -1)), dim=2)
@@ -307,9 +310,28 @@ class EngineSteps:
         if self.hidden is not None:
             within = (beams % width)[..., None].expand(-1, -1, self.filled)
             self.hidden = self.hidden[sentences].gather(1, within)
-        if sentences.numel() == before and torch.equal(sentences, torch.arange(before)):
+        if width > 1 and self.length % TIDY_EVERY == 0:
+            self._tidy(sentences)
+        elif sentences.numel() != before or not torch.equal(sentences, torch.arange(before)):
+            self.cache = self.cache[:, :, sentences]
+            self.slots = self.slots[sentences] if len(self.slots) > 1 else self.slots
+        else:
             return
-        self.cache = self.cache[:, :, sentences]
         self.pads = None if self.pads is None else self.pads[sentences]
         for memory in self.memories:
             memory.keep(sentences)
+
+    def _tidy(self, sentences: Tensor) -> None:
+        """Drop the keys that no beam of their sentence sees any more: lines of descent that have died out."""
+        assert self.hidden is not None
+        seen = (self.hidden > -math.inf).any(1)  # (B, filled)
+        most = int(seen.sum(1).max())
+        order = torch.argsort(~seen, dim=1, stable=True)[:, :most]  # those seen come first, in their order
+        self.hidden = self.hidden.gather(2, order[:, None].expand(-1, self.width, -1))
+        self.slots = self.slots[sentences if len(self.slots) > 1 else sentences * 0].gather(1, order)
+        layers, two, _, groups, _, size = self.cache.shape
+        room = self.cache.new_empty(layers, two, len(sentences), groups, most + 64 * self.width, size)
+        index = order[:, None, :, None].expand(-1, groups, -1, size)
+        for old, new in zip(self.cache.flatten(0, 1), room.flatten(0, 1), strict=True):
+            torch.gather(old[sentences], 2, index, out=new[:, :, :most])
+        self.cache, self.filled = room, most

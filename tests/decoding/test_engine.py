@@ -52,9 +52,11 @@ def close(left: Tensor, right: Tensor) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
+@pytest.mark.parametrize("tidy", [2, 100])
 @torch.inference_mode()
-def test_every_step_gives_the_same_logits(kind: str, shape: str) -> None:
+def test_every_step_gives_the_same_logits(kind: str, shape: str, tidy: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts of different lengths, then beams that change places, then sentences that leave."""
+    monkeypatch.setattr("clearhead.decoding.engine.TIDY_EVERY", tidy)
     model, (source, padding) = pair(kind, shape), batch()
     inputs = (source, padding) if kind == "encoder-decoder" else ()
     plain, fast = ModelSteps(model, *inputs), Engine(model).steps(*inputs)
@@ -73,6 +75,7 @@ def test_every_step_gives_the_same_logits(kind: str, shape: str) -> None:
         for steps in (plain, fast):
             steps.select(parents.flatten())
     assert fast.rows == plain.rows == 6
+    assert (fast.filled < 4 + 9 * 3) == (tidy == 2), "what no beam sees was meant to go"
 
 
 @pytest.mark.parametrize("shape", ["as in the paper", "rope", "grouped, alibi, window"])
