@@ -43,7 +43,7 @@ def test_causes_that_mutants_name_exist() -> None:
 
 
 # one of each kind; `make bench-doctor` and the long test below ask for all of them
-@pytest.mark.parametrize("id", ["1", "13", "22", "26", "40", "46", "71", "79", "x06", "x31", "27"])
+@pytest.mark.parametrize("id", ["1", "13", "22", "40", "46", "x06", "x31", "27"])
 def test_cause_is_among_the_first_three(id: str) -> None:
     mutant = table()[id]
     report = check(describe(mutant.host, mutant.variant, load(mutant)), quick=True)

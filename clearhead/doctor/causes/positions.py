@@ -40,7 +40,8 @@ def table_short(facts: Facts) -> float:
 
 
 def limit(facts: Facts) -> float:
-    return 0.9 if facts.has("length.lost") and facts.none("reach.lost") else 0.0
+    alone = facts.none("reach.lost", "prefix.differs", "batch.coupled", "mode.remembers")
+    return 0.9 if facts.has("length.lost") and alone else 0.0
 
 
 def collide(facts: Facts) -> float:
