@@ -3,6 +3,7 @@
     python -m bench.decode             all of it, about five minutes
     python -m bench.decode base tiny   only the comparison at these sizes
     python -m bench.decode positions   time per token far into a text, with and without the cache
+    python -m bench.decode base cpu    processor time of one thread instead: says something on a busy machine, too
 
 A random model of the size is made once, as a Marian model of `transformers`; our model and CTranslate2's get its
 weights. All sides write exactly 40 tokens for sources of 16, greedily or with a beam of 4. Before anything is timed the
@@ -11,6 +12,7 @@ outputs are compared: a difference is allowed only where the choice was a near t
 
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -224,7 +226,28 @@ def compare(size: str, batch: int, beam: int, rounds: int) -> None:
         print(f"  outputs equal; ties decided otherwise by the peers: {ties} of {batch}")
 
 
-def positions() -> None:
+def compare_processor_time(size: str, batch: int, beam: int, rounds: int) -> None:
+    """The same with one thread and without the time spent waiting for a processor; the least of the rounds."""
+    with tempfile.TemporaryDirectory() as folder:
+        sides = Sides(size, batch, beam, Path(folder) / "model")
+        wanted = sides.clearhead()
+        torch.set_num_threads(1)
+        names = ("clearhead", "ctranslate2", "transformers")
+        for name in names[1:]:
+            sides.check(name, getattr(sides, name)(), wanted)
+        seconds: dict[str, list[float]] = {name: [] for name in names}
+        for _ in range(rounds):
+            for name in names:
+                start = time.process_time()
+                getattr(sides, name)()
+                seconds[name].append(time.process_time() - start)
+        least = {name: min(found) for name, found in seconds.items()}
+        line = "   ".join(f"{name} {1e3 * found:,.1f} ms" for name, found in least.items())
+        ratios = ", ".join(f"{least[name] / least['clearhead']:.2f}x {name}" for name in names[1:])
+        print(f"{size}, batch {batch}, beam {beam}, processor time: {line}   ours is {ratios}", flush=True)
+
+
+def positions(processor_time: bool) -> None:
     """Time per token around position 50 and around 2,000, of a language model of 30 million parameters."""
     config = configure("llama", vocab_size=16_000, d_model=512, heads=8, kv_heads=8, d_ff=1376, decoder_layers=7)
     torch.manual_seed(0)
@@ -247,10 +270,17 @@ def positions() -> None:
 
     near = Contestant("with the cache, position 50", timer(50, True), torch_threads)
     far = Contestant("with the cache, position 2,000", timer(2_000, True), torch_threads)
-    compete([near, far], rounds=7)
-    print(f"\nTime per token, {count_parameters(config) / 1e6:.1f} million parameters")
     slow = Contestant("reading everything again, position 2,000", timer(2_000, False), torch_threads)
-    compete([slow], rounds=3)
+    print(f"\nTime per token, {count_parameters(config) / 1e6:.1f} million parameters")
+    if processor_time:
+        torch.set_num_threads(1)
+        for one in (near, far, slow) * 3:
+            start = time.process_time()
+            one.work()
+            one.seconds.append(time.process_time() - start)
+    else:
+        compete([near, far], rounds=7)
+        compete([slow], rounds=3)
     for one, tokens in ((near, count), (far, count), (slow, 1)):
         print(f"  {one.name:<44}{one.median / tokens * 1e3:10.2f} ms   {one.threads} threads")
     print(f"  position 2,000 takes {far.median / near.median:.2f}x the time of position 50")
@@ -262,9 +292,10 @@ def main() -> None:
     for size in ("base", "tiny"):
         if size in wanted:
             for batch, beam in ((1, 1), (32, 1), (32, 4)):
-                compare(size, batch, beam, rounds=3 if size == "base" and beam > 1 else 7)
+                measure = compare_processor_time if "cpu" in wanted else compare
+                measure(size, batch, beam, rounds=3 if size == "base" and beam > 1 else 7)
     if "positions" in wanted:
-        positions()
+        positions("cpu" in wanted)
 
 
 if __name__ == "__main__":
