@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 
 from clearhead.errors import InputError
 
@@ -123,7 +124,12 @@ def gathered(device: str = "auto", parallel: Literal["ddp", "fsdp"] = "ddp") -> 
     if chosen.type == "cuda":
         chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(chosen)
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=PATIENCE)
+    # torchrun keeps one store through all its restarts, so each attempt gets keys of its own: under the keys of the
+    # last one, a worker would read the address of a process that is dead.
+    store, rank, count = next(rendezvous("env://", timeout=PATIENCE))
+    store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    backend = "nccl" if chosen.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
     ranks = Ranks(dist.get_rank(), count, chosen)
     ranks.parallel = parallel
     try:
