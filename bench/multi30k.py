@@ -32,10 +32,11 @@ def trained_seconds(run: Path) -> float:
     return float(json.loads(rows[-1])["seconds"]) if rows else 0.0
 
 
-def train(run: Path, minutes: float) -> None:
-    """Train until the recipe ends or the minutes are spent."""
+def train(run: Path, minutes: float, steps: int | None) -> None:
+    """Train until the steps end or the minutes are spent."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["-m", "clearhead", "train", "multi30k", "--into", str(run), "--set", "training.keep_last=1000"]
+    command += ["--set", f"training.steps={steps}"] if steps else []
     job = subprocess.Popen(command)
     while job.poll() is None:
         time.sleep(1)
@@ -53,13 +54,14 @@ def bleu(outputs: list[str], references: list[str], lowercase: bool) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--steps", type=int, help="instead of the recipe's, for more than an hour")
     parser.add_argument("--run", type=Path, default=Path("runs/multi30k"))
     parser.add_argument("--average", type=int, default=10)
     parser.add_argument("--skip-training", action="store_true", help="score what is there")
     options = parser.parse_args()
     print(machine(), flush=True)
     if not options.skip_training:
-        train(options.run, options.minutes)
+        train(options.run, options.minutes, options.steps)
     run, source, wanted = Run(options.run), lines("val.en.gz"), lines("val.de.gz")
     print("validation, greedy search:")
     for folder in run.checkpoints():

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from clearhead.decoding.constraints import Constraints
-from clearhead.decoding.greedy import log_sum, top_tokens
+from clearhead.decoding.greedy import top_tokens
 from clearhead.decoding.steps import Hypothesis, Steps
 from clearhead.model.config import require
 
@@ -91,13 +91,11 @@ def extend(logits: Tensor, beams: Beams, how: BeamSearch, prompts: Sequence[Sequ
         pools = zip(beams.sentences, beams.tokens.tolist(), strict=True)
         history = [[*prompts[sentence], *written] for sentence, pool in pools for written in pool]
     adjusted = constraints.penalise(logits, history)
-    total = log_sum(adjusted)
-    own_total = total if adjusted is logits else log_sum(logits)
+    scores = constraints.forbid(adjusted.log_softmax(-1), history, length, end)
     wanted = min(2 * slots if how.refill else slots, slots * logits.size(1))
     each = min(wanted, logits.size(1))
-    best, tokens = top_tokens(constraints.forbid(adjusted, history, length, end), each)  # (B·k, each)
-    gains = best - total
-    own = gains if adjusted is logits else logits.gather(1, tokens) - own_total
+    gains, tokens = top_tokens(scores, each)  # (B·k, each)
+    own = gains if adjusted is logits else logits.log_softmax(-1).gather(1, tokens)
     totals = (beams.totals[..., None] + gains.view(sentences, slots, each)).flatten(1)  # (B, k·each)
     totals, index = totals.topk(wanted, dim=-1)
     parents = index // each

@@ -75,7 +75,8 @@ class Memory:
         batch, length, width = memory.shape
         self.heads, self.groups, self.layer = heads, groups, layer
         both = layer.cross_memory(memory.flatten(0, 1)).view(batch, length, 2, groups, width // heads)
-        self.keys, self.values = both.permute(2, 0, 3, 1, 4).contiguous()  # (B, G, T, d)
+        self.keys = both[:, :, 0].permute(0, 2, 3, 1).contiguous()  # (B, G, d, T): the order in which it is read
+        self.values = both[:, :, 1].transpose(1, 2).contiguous()  # (B, G, T, d)
         self.hidden = None  # (B, 1, 1, T): −∞ at padding
         if padding is not None:
             self.hidden = torch.zeros(batch, 1, 1, length, dtype=memory.dtype)
@@ -90,7 +91,8 @@ class Memory:
         assert query is not None
         assert out is not None
         shared = self.heads // self.groups
-        keys, values = (one[0].repeat_interleave(shared, 0) for one in (self.keys, self.values))  # (H, T, d)
+        shown = (self.keys.transpose(2, 3), self.values)
+        keys, values = (one[0].repeat_interleave(shared, 0) for one in shown)  # (H, T, d)
         split = (self.heads, width // self.heads)
         looking = torch.bmm(keys, query.weight.view(*split, width)).flatten(0, 1)  # (H·T, D)
         bias = None if query.bias is None else torch.bmm(keys, query.bias.view(*split, 1)).flatten()
@@ -100,14 +102,14 @@ class Memory:
 
     def attend(self, x: Tensor, y: Tensor, width: int) -> Tensor:
         """y + cross-attention of x (R, D), each `width` rows of which share a source."""
-        layer, (batch, groups, length, size) = self.layer, self.keys.shape
+        layer, (batch, groups, size, length) = self.layer, self.keys.shape
         if self.before is not None:
             weights = self.before(x).view(-1, self.heads, length).softmax(-1)
             return self.after.plus(weights.view(-1, self.heads * length), y)
         assert layer.cross_query is not None
         assert layer.cross_out is not None
         q = by_group(layer.cross_query(x), batch, width, groups, size)
-        scores = torch.bmm(q, self.keys.flatten(0, 1).transpose(1, 2))
+        scores = torch.bmm(q, self.keys.flatten(0, 1))
         if self.hidden is not None:
             scores.view(batch, groups, -1, length).add_(self.hidden)
         context = torch.bmm(scores.softmax(-1), self.values.flatten(0, 1))

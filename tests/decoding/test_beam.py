@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clearhead.decoding.beam import BeamSearch, beam_search, decided
 from clearhead.decoding.constraints import Constraints
-from clearhead.decoding.greedy import greedy, log_sum, top_tokens
+from clearhead.decoding.greedy import greedy, top_tokens
 from clearhead.decoding.steps import Hypothesis, ModelSteps
 from clearhead.errors import InputError
 from tests.decoding.models import opinionated
@@ -251,11 +251,6 @@ def test_top_tokens_are_the_top_tokens(rows: int, vocabulary: int, count: int, s
     assert torch.equal(values, scores.topk(count).values)
     assert torch.equal(scores.gather(1, tokens), values)
     assert all(len(set(row)) == count for row in tokens.tolist())
-
-
-def test_log_sum() -> None:
-    logits = 50 * torch.randn(70, 5000, dtype=torch.float64)  # more than are summed at a time
-    torch.testing.assert_close(log_sum(logits), logits.logsumexp(-1, keepdim=True), rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize(
