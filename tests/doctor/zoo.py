@@ -110,9 +110,8 @@ ZOO: dict[str, Callable[[], Description]] = {
     "BERT, masked language model": masked_language_model,
     "Marian": lambda: transformers_model("MarianMTModel", "MarianConfig", ABSOLUTE, pad_token_id=0),
     "T5": lambda: transformers_model("T5ForConditionalGeneration", "T5Config", RELATIVE, d_kv=8),
-    "T5, gated and untied": lambda: transformers_model(
-        "T5ForConditionalGeneration", "T5Config", RELATIVE, d_kv=8, feed_forward_proj="gated-gelu",
-        tie_word_embeddings=False,
+    "T5, gated": lambda: transformers_model(
+        "T5ForConditionalGeneration", "T5Config", RELATIVE, d_kv=8, feed_forward_proj="gated-gelu"
     ),
     "x-transformers, absolute": lambda: x_transformers("absolute"),
     "x-transformers, rotary": lambda: x_transformers("rotary", rotary_pos_emb=True),
