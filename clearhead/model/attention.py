@@ -64,7 +64,7 @@ def attention(
         tap("mask", may_attend, "S T" if may_attend.dim() == 2 else "B H S T")
         scores = scores.masked_fill(~may_attend, -math.inf)
     weights = tap("weights", softmax_or_zeros(scores), "B H S T")
-    return dropout(weights, dropout_rate, dropout_rate > 0) @ v, weights
+    return dropout(weights, dropout_rate, training=True, fused=False) @ v, weights
 
 
 def softmax_or_zeros(scores: Tensor) -> Tensor:
@@ -217,6 +217,6 @@ def short_attention(
     else:
         added = bias.to(q.dtype).expand(batch, heads, queries, keys).reshape(batch * heads, queries, keys)
         scores = torch.baddbmm(added, q.reshape(flat), turned, alpha=scale)
-    weights = dropout(torch.softmax(scores, -1), dropout_rate, dropout_rate > 0)
+    weights = dropout(torch.softmax(scores, -1), dropout_rate, training=True, fused=True)
     context = torch.bmm(weights, v.reshape(batch * heads, keys, -1)).view(batch, heads, queries, -1)
     return context if blind is None else context.masked_fill(blind, 0)

@@ -18,11 +18,11 @@ def plain_dropout(x: Tensor, p: float) -> Tensor:
     return x * keep / (1 - p)
 
 
-def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Dropout as the model uses it: nothing in evaluation, otherwise the fastest form for the device."""
+def dropout(x: Tensor, p: float, training: bool, fused: bool) -> Tensor:
+    """Dropout as the model uses it: nothing in evaluation, otherwise plain or, fused, the fastest on the device."""
     if not training or p == 0:
         return x
-    if recording():
+    if not fused or recording():
         return plain_dropout(x, p)
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)

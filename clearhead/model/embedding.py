@@ -44,6 +44,7 @@ class TokenEmbedding(nn.Module):
             self.segments = nn.Parameter(torch.empty(config.embedding.segments, config.d_model))
         self.norm = build_norm(config) if config.embedding.norm else None
         self.dropout = config.dropout.embedding
+        self.fused = config.kernels == "fused"
 
     def forward(
         self,
@@ -62,7 +63,7 @@ class TokenEmbedding(nn.Module):
             raise InputError("segments were given, but this model has no segment embeddings (embedding.segments = 0)")
         if self.norm is not None:
             x = self.norm(x)
-        return tap("embedding", dropout(x, self.dropout, self.training), "B S D")
+        return tap("embedding", dropout(x, self.dropout, self.training, self.fused), "B S D")
 
 
 def look_up(table: Tensor, ids: Tensor, what: str) -> Tensor:

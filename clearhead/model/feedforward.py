@@ -73,4 +73,4 @@ class FeedForward(nn.Module):
         else:
             hidden = bend(self.gate(x)) * self.inner(x)
         hidden = tap("hidden", hidden, "B S F")
-        return tap("output", self.outer(dropout(hidden, self.dropout, self.training)), "B S D")
+        return tap("output", self.outer(dropout(hidden, self.dropout, self.training, self.fused)), "B S D")

@@ -23,8 +23,9 @@ class Residual(nn.Module):
         self.norm: nn.Module = build_norm(config)
         self.pre = config.norm.placement == "pre"
         self.dropout = config.dropout.residual
+        self.fused = config.kernels == "fused"
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:  # (B, S, D) -> (B, S, D)
-        if self.pre:
-            return tap("residual", x + dropout(sublayer(self.norm(x)), self.dropout, self.training), "B S D")
-        return self.norm(tap("residual", x + dropout(sublayer(x), self.dropout, self.training), "B S D"))
+        y = sublayer(self.norm(x) if self.pre else x)
+        x = tap("residual", x + dropout(y, self.dropout, self.training, self.fused), "B S D")
+        return x if self.pre else self.norm(x)

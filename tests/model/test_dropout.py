@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 import clearhead
+import clearhead.model.dropout as module
+from clearhead.model import build, configure
 from clearhead.model.attention import attention, fused_attention
 from clearhead.model.dropout import dropout, plain_dropout
 from clearhead.model.feedforward import FeedForward
@@ -16,7 +18,7 @@ from tests.model.helpers import close, config, model, normal, randomise, tokens
 
 
 def fused(x: Tensor, p: float) -> Tensor:
-    return dropout(x, p, training=True)
+    return dropout(x, p, training=True, fused=True)
 
 
 TWINS = pytest.mark.parametrize("drop", [plain_dropout, fused])
@@ -97,8 +99,8 @@ def test_transposed_views(drop: Any) -> None:
 
 def test_does_nothing_in_evaluation_or_at_rate_zero() -> None:
     x = normal(5)
-    assert dropout(x, 0.5, training=False) is x
-    assert dropout(x, 0.0, training=True) is x
+    assert dropout(x, 0.5, training=False, fused=True) is x
+    assert dropout(x, 0.0, training=True, fused=True) is x
 
 
 @pytest.mark.parametrize("p", [0.9999, 0.999999, 1e-7])
@@ -169,3 +171,14 @@ def test_tracing_a_training_pass_runs_the_plain_code() -> None:
         built(tokens(2, 6))
     for weights in seen.named("weights").values():
         close(weights.sum(-1), torch.ones_like(weights[..., 0]))  # shown before dropout
+
+
+@pytest.mark.parametrize("kernels", ["plain", "fused"])
+def test_plain_kernels_run_plain_dropout(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Embedding, both attentions, feed-forward and residuals all drop as the code reads."""
+    seen = []
+    monkeypatch.setattr(module, "plain_dropout", lambda x, p: seen.append(p) or x)
+    rates = {"embedding": 0.11, "attention": 0.12, "hidden": 0.13, "residual": 0.14}
+    config = configure("tiny", vocab_size=17, encoder_layers=1, decoder_layers=1, dropout=rates, kernels=kernels)
+    build(config).train()(torch.randint(17, (2, 5)), torch.randint(17, (2, 3)))
+    assert sorted(seen) == ([] if kernels == "fused" else [0.11] * 2 + [0.12] * 3 + [0.13] * 2 + [0.14] * 5)
