@@ -102,6 +102,6 @@ def chosen_first(panels: list, heads: dict[str, tuple[int, int, float]]) -> list
     first = []
     for part, (layer, head, share) in heads.items():
         panel = panels[layer]
-        label = f"decoder cross-attention, head {head + 1}: reads the {part} ({share:.0%})"
-        first.append(replace(panel, kind=label, weights=panel.weights[head : head + 1]))
+        label = f"decoder cross-attention, the head that reads the {part} ({share:.0%} of its attention)"
+        first.append(replace(panel, kind=label, weights=panel.weights[head : head + 1], first_head=head + 1))
     return [*first, *panels]

@@ -30,6 +30,7 @@ class Panel:
     may_attend: Tensor  # (S, T); what is False was masked
     rows: list[str]
     columns: list[str]
+    first_head: int = 1  # the number of the first of these heads
 
     @property
     def entropies(self) -> list[float]:

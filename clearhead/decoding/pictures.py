@@ -81,7 +81,7 @@ def draw_head(axis: Any, panel: Panel, head: int) -> None:
                     )
                 )
             column += length
-    axis.set_title(f"head {head + 1}   {panel.entropies[head]:.1f} bits", fontsize=8)
+    axis.set_title(f"head {panel.first_head + head}   {panel.entropies[head]:.1f} bits", fontsize=8)
     axis.set_xticks(range(len(panel.columns)), [drawable(name) for name in panel.columns], rotation=90, fontsize=7)
     rows = [drawable(name) for name in panel.rows] if head == 0 else []
     axis.set_yticks(range(len(rows)), rows, fontsize=7)
@@ -141,7 +141,7 @@ for (const panel of panels) {
     const left = widest(panel.rows), top = widest(panel.columns), canvas = document.createElement("canvas");
     canvas.width = left + size * panel.columns.length; canvas.height = top + size * panel.rows.length;
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${panel.kind}, layer ${panel.layer}, head ${head + 1}`);
+    canvas.setAttribute("aria-label", `${panel.kind}, layer ${panel.layer}, head ${panel.first + head}`);
     const pen = canvas.getContext("2d"); pen.font = "11px monospace"; pen.textBaseline = "middle";
     pen.textAlign = "right";
     panel.rows.forEach((name, row) => pen.fillText(name, left - 4, top + (row + .5) * size));
@@ -162,11 +162,11 @@ for (const panel of panels) {
       const row = Math.floor((event.offsetY - top) / size), column = Math.floor((event.offsetX - left) / size);
       if (row < 0 || column < 0 || row >= panel.rows.length || column >= panel.columns.length) return;
       const seen = panel.seen[row][column], weight = weights[row][column];
-      told.textContent = `${panel.kind}, layer ${panel.layer}, head ${head + 1}: ` +
+      told.textContent = `${panel.kind}, layer ${panel.layer}, head ${panel.first + head}: ` +
         `${panel.rows[row]} → ${panel.columns[column]}  ${seen ? weight.toFixed(3) : "masked"}`;
     };
     const figure = document.createElement("figure"), caption = document.createElement("figcaption");
-    caption.textContent = `head ${head + 1}, entropy ${panel.entropies[head].toFixed(1)} bits`;
+    caption.textContent = `head ${panel.first + head}, entropy ${panel.entropies[head].toFixed(1)} bits`;
     figure.append(canvas, caption); heads.append(figure);
   });
 }
@@ -188,6 +188,7 @@ def page(panels: Sequence[Panel], title: str) -> str:
             "seen": panel.may_attend.int().tolist(),
             "weights": [[[round(w, 4) for w in row] for row in head] for head in panel.weights.tolist()],
             "entropies": panel.entropies,
+            "first": panel.first_head,
         }
         for panel in panels
     ]

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import clearhead
+from clearhead.cli.demo import chosen_first
 from clearhead.decoding.alignment import entropy, one_alignment
 from clearhead.decoding.attention import CROSS, ENCODER, MASKED, attention_panels
 from clearhead.decoding.load import LoadedModel
-from clearhead.decoding.pictures import draw, drawable, page
+from clearhead.decoding.pictures import draw, drawable, figure, page
 from clearhead.errors import InputError
 from clearhead.training.config import load_recipe
 from clearhead.training.session import train
@@ -134,6 +135,17 @@ def test_pictures(tmp_path: Path, ending: str) -> None:
         assert data[4]["weights"][0][0] == pytest.approx(panels[4].weights[0, 0].tolist(), abs=1e-4)
         assert content.count("</script>") == 1
         assert "http" not in content
+
+
+def test_a_chosen_head_keeps_its_number(tmp_path: Path) -> None:
+    """The demo shows three heads before all others: each by the number it has in its layer."""
+    panels = attention_panels(clearhead.load(small_run(tmp_path / "run", "encoder-decoder")), "a cat", target="a dog")
+    cross = panels[4:]
+    chosen = chosen_first(cross, {"year": (1, 1, 0.9)})
+    assert chosen[1:] == cross
+    assert torch.equal(chosen[0].weights[0], cross[1].weights[1])
+    titles = [axis.get_title().split("   ")[0] for axis in figure(chosen, "").axes]
+    assert titles == ["head 2"] + ["head 1", "head 2"] * 2
 
 
 def test_pictures_that_cannot_be_drawn(tmp_path: Path) -> None:
