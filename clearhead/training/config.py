@@ -46,6 +46,7 @@ class TrainingSettings:
     factor: float | None = None  # noam: factor · d_model^-1/2 · min(n^-1/2, n · warmup^-3/2); 1 unless set
     peak: float | None = None  # the highest rate; noam takes it in place of factor, the others need it
     final: float = 0.0  # cosine: the last rate, as a fraction of the peak
+    cooldown: int = 0  # noam, constant: over this many last steps the rate falls to zero
 
     # 16 bits: autocast, the weights stay float32; auto: bfloat16 where the processor multiplies it natively
     precision: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
@@ -71,7 +72,7 @@ class TrainingSettings:
         for name in ("checkpoint_every", "patience", "threads"):
             value = getattr(self, name)
             _require(value is None or value >= 1, f"training.{name} must be at least 1, not {value}")
-        for name in ("clip", "weight_decay", "warmup", "average", "samples", "final"):
+        for name in ("clip", "weight_decay", "warmup", "average", "samples", "final", "cooldown"):
             _require(getattr(self, name) >= 0, f"training.{name} must not be negative, not {getattr(self, name)}")
         for name in ("label_smoothing", "beta1", "beta2"):
             value = getattr(self, name)
@@ -82,6 +83,8 @@ class TrainingSettings:
         else:
             _require(self.peak is not None, f"training.schedule = {self.schedule!r} needs training.peak")
             _require(self.factor is None, f"training.factor is for the schedule 'noam', not {self.schedule!r}")
+        ends = self.schedule == "cosine" and self.cooldown
+        _require(not ends, "training.cooldown is for the schedules 'noam' and 'constant': 'cosine' ends by itself")
         decays = self.optimizer != "adam"
         _require(decays or not self.weight_decay, "training.weight_decay needs training.optimizer = 'adamw' or 'muon'")
 
@@ -95,7 +98,8 @@ def _require(condition: bool, message: str) -> None:
 MAY_CHANGE = frozenset(
     f"training.{name}"
     for name in (
-        *("steps", "log_every", "samples", "tensorboard", "keep_last", "keep_best", "average", "average_of"),
+        *("steps", "cooldown", "log_every", "samples", "tensorboard"),
+        *("keep_last", "keep_best", "average", "average_of"),
         *("device", "threads", "parallel", "compile"),
     )
 )

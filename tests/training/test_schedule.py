@@ -1,9 +1,11 @@
 """Learning rates against the paper's formula and by their ends."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from clearhead.errors import InputError
 from clearhead.training.config import TrainingSettings
 from clearhead.training.schedule import learning_rate
 
@@ -43,3 +45,15 @@ def test_the_first_update_is_not_wasted(schedule: str, warmup: int) -> None:
     settings = TrainingSettings(schedule=schedule, warmup=warmup, peak=1.0, steps=10_000)  # type: ignore[arg-type]
     first = learning_rate(1, settings, 64)
     assert math.isclose(first, 1.0 / max(1, warmup), rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("schedule", ["noam", "constant"])
+def test_a_cooldown_changes_the_last_steps_alone(schedule: str) -> None:
+    settings = TrainingSettings(schedule=schedule, warmup=10, peak=1.0, steps=1000)  # type: ignore[arg-type]
+    cooled = replace(settings, cooldown=99)
+    for n in (1, 10, 900, 901):
+        assert learning_rate(n, cooled, 64) == learning_rate(n, settings, 64)
+    for n, share in ((951, 0.5), (991, 0.1), (1000, 0.01), (1001, 0.01)):  # a run that goes on still learns a little
+        assert learning_rate(n, cooled, 64) == pytest.approx(share * learning_rate(n, settings, 64))
+    with pytest.raises(InputError, match="cosine"):
+        replace(cooled, schedule="cosine")
