@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from clearhead.errors import InputError
+
 app = typer.Typer(
     name="lab",
     help="Claims about Transformers as experiments anyone can rerun.",
@@ -22,6 +24,8 @@ Examples:
   clearhead lab run all --quick               all of them, within 25 minutes on two cores
 
   clearhead lab run scaling --seeds 10        more seeds; those already measured are kept
+
+  clearhead lab run scaling --pilot --seeds 1   seeds that no report shows, to choose sizes by
 """
 
 Folder = Annotated[Path, typer.Option("--folder", help="Where results are kept.")]
@@ -45,6 +49,7 @@ def run(
         int | None, typer.Option(min=1, help="Seeds for each arm; the experiment's own unless given.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes; one for each core unless given.")] = None,
+    pilot: Annotated[bool, typer.Option("--pilot", help="Other seeds, which the report leaves out.")] = False,
     folder: Folder = Path("runs/lab"),
 ) -> None:
     """Run experiments. What is measured already is kept, so an interrupted run goes on where it was."""
@@ -52,6 +57,7 @@ def run(
     from clearhead.lab.runner import run as run_experiment
 
     chosen = everything() if names == ["all"] else [find(name) for name in names]
+    failed = []
     with progress() as bars:
         for experiment in chosen:
             bar = bars.add_task(experiment.name, total=None, what="")
@@ -59,10 +65,16 @@ def run(
             def tell(done: int, total: int, what: str, bar: object = bar) -> None:
                 bars.update(bar, completed=done, total=total, what=what)
 
-            results = run_experiment(experiment, folder, quick, seeds, jobs, tell)
+            try:
+                results = run_experiment(experiment, folder, quick, seeds, jobs, pilot, tell)
+            except InputError as error:  # the others need not wait for hours because of it
+                failed.append(f"{experiment.name}: {error}")
+                continue
             verdict = experiment.verdict(results)
             bars.update(bar, what=verdict.word)
             typer.echo(f"{experiment.name}: {verdict.word}: {verdict.sentence}.")
+    if failed:
+        raise InputError(f"could not run {len(failed)} of {len(chosen)} experiments: {'; '.join(failed)}")
 
 
 run.__doc__ = f"{run.__doc__}\n\n\b\n{RUN_EXAMPLES}"

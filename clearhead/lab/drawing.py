@@ -1,7 +1,8 @@
 """How the lab's figures look: colours that the colour-blind can tell apart, markers and dashes for those who print.
 
-Lines are labelled where they end instead of in a legend, intervals are drawn wherever there is more than one seed, and
-the files are SVG that comes out the same from the same numbers.
+Lines are labelled where they end instead of in a legend, each label with its line's marker, so that it is found without
+colours; intervals are drawn wherever there is more than one seed. The files are SVG that comes out the same from the
+same numbers.
 """
 
 import io
@@ -15,6 +16,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from clearhead.lab.intervals import Interval
 
@@ -60,6 +63,7 @@ def lines(
     title: str = "",
     log: str = "",  # "x", "y" or "xy"
     order: Sequence[str] = (),  # all names of the figure, so that a name looks the same in every panel
+    share: bool = False,  # what is drawn lies between 0 and 1, wherever intervals reach
 ) -> None:
     """One line a series, with its interval as a band and its name at its end."""
     names = list(order) or list(series)
@@ -85,11 +89,25 @@ def lines(
         axes.set_xscale("log", base=2)
         if len(x) <= 10:
             axes.set_xticks(list(x), [f"{value:g}" for value in x])
-            axes.minorticks_off()
+            axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))  # updates, layers: what is counted
     if "y" in log:
         axes.set_yscale("log")
+        plain_decades(axes.yaxis, axes.get_ylim())
+    if share:
+        axes.set_ylim(-0.03, 1.03)
     ends = {name: (list(x)[len(points) - 1], points[-1].mean) for name, points in series.items() if points}
     label_ends(axes, ends, names)
+
+
+def plain_decades(axis: Any, limits: tuple[float, float]) -> None:
+    """Over few decades, more ticks, with ordinary numbers instead of powers of ten."""
+    if limits[1] / limits[0] < 1000:
+        few = limits[1] / limits[0] < 10
+        axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if few else (1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def logarithmic_low(point: Interval) -> float:
@@ -113,18 +131,31 @@ def label_ends(axes: Axes, ends: Mapping[str, tuple[float, float]], names: Seque
     for place in reversed(range(len(heights))):  # and down again, where they would leave the picture
         heights[place] = min(heights[place], ceiling)
         ceiling = heights[place] - need
-    for up, (_, across, name) in zip(heights, sorted(spots), strict=True):
+    beside = axes.transAxes + ScaledTranslation(10 / 72, 0, axes.figure.dpi_scale_trans)
+    for up, (true, across, name) in zip(heights, sorted(spots), strict=True):
+        look = names.index(name)
+        colour, marker = COLOURS[look % len(COLOURS)], MARKERS[look % len(MARKERS)]
+        axes.plot([across], [up], marker=marker, color=colour, markersize=4.5, transform=beside, clip_on=False)
         axes.annotate(
             name,
             (across, up),
             xycoords="axes fraction",
-            xytext=(7, 0),
+            xytext=(15, 0),
             textcoords="offset points",
             va="center",
             fontsize=8.5,
-            color=COLOURS[names.index(name) % len(COLOURS)],
             annotation_clip=False,
         )
+        if abs(up - true) > need / 2:  # a thread from a label that had to move to its line
+            axes.annotate(
+                "",
+                (across, true),
+                xytext=(across, up),
+                xycoords="axes fraction",
+                textcoords=beside,
+                arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 3, "shrinkB": 2},
+                annotation_clip=False,
+            )
 
 
 def dots(
@@ -150,6 +181,7 @@ def dots(
     axes.margins(x=0.12)
     if log:
         axes.set_xscale("log")
+        plain_decades(axes.xaxis, axes.get_xlim())
     finish(axes, xlabel, "", title)
 
 

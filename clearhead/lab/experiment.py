@@ -1,8 +1,11 @@
-"""What an experiment is: a claim, arms, a measure, and a rule for the verdict, fixed before anything is measured.
+"""What an experiment is: a claim, arms, a measure, and a rule for the verdict.
 
 An arm is one way of doing the thing (with scaling, without). `measure` runs one arm with one seed and gives numbers;
 `verdict` and `figure` see nothing but those numbers, so that anyone can recompute them from what is stored. The rule is
 written in words beside the function that applies it, and the words are what the report prints.
+
+Sizes, arms and rules are chosen with the help of pilot runs. So that a rule is never judged by the numbers that it was
+made from, pilots have seeds of their own, which no report shows.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +24,8 @@ Word = Literal["holds", "holds only if", "does not hold here", "cannot tell at t
 
 # Numbers whose names begin like this depend on the machine and its mood; all others repeat to the last digit.
 MACHINE = ("time_", "memory_")
+
+PILOT_SEED, FIRST_SEED = 1, 101  # pilots count from 1; what is reported counts from 101
 
 
 class Verdict(NamedTuple):

@@ -12,13 +12,15 @@ from typing import Any
 from clearhead.errors import InputError
 from clearhead.lab import store
 from clearhead.lab.drawing import to_svg
-from clearhead.lab.experiment import Experiment, Results, Verdict
+from clearhead.lab.experiment import FIRST_SEED, Experiment, Results, Verdict
 from clearhead.tokenizer.base import write_whole
 
 INTRODUCTION = (
     "People repeat claims about Transformers. Here each one is a small experiment: a claim, arms, seeds, a measure, "
-    "and a rule for the verdict that was fixed before anything was measured. Ranges are 95% intervals over the seeds "
-    "(Student's t); differences are taken seed by seed. The models are tiny, and a verdict speaks of them alone."
+    "and a rule for the verdict. Arms, sizes and rules were chosen with pilot runs, whose seeds lie below "
+    f"{FIRST_SEED} and whose numbers are not shown; what is shown was measured afterwards, with seeds from "
+    f"{FIRST_SEED} on. Ranges are 95% intervals over the seeds (Student's t); differences are taken seed by seed. The "
+    "models are tiny, and a verdict speaks of them alone."
 )
 
 
@@ -42,7 +44,7 @@ def entry(experiment: Experiment, folder: Path) -> Entry | None:
     whole = [quick for quick, results in found.items() if results.seeds >= experiment.sizes(quick)["seeds"]]
     quick = (whole or [*found])[0]
     results = found[quick]
-    content = store.gathered(experiment, results, quick, store.seconds(experiment, folder, quick))
+    content = store.gathered(experiment, results, folder, quick)
     return Entry(experiment, results, experiment.verdict(results), quick, content, to_svg(experiment.figure(results)))
 
 
@@ -56,8 +58,11 @@ def write_report(experiments: list[Experiment], folder: Path, out: Path) -> list
         name = one.experiment.name
         write_whole(out / "lab" / f"{name}.svg", one.svg.encode())
         store.write_json(out / "lab" / f"{name}.json", one.content)
-    write_whole(out / "lab.md", markdown(entries).encode())
-    write_whole(out / "lab.html", page(entries).encode())
+    shown = {one.experiment.name for one in entries}
+    missing = ", ".join(experiment.name for experiment in experiments if experiment.name not in shown)
+    introduction = INTRODUCTION + (f" Not run yet: {missing}." if missing else "")
+    write_whole(out / "lab.md", markdown(entries, introduction).encode())
+    write_whole(out / "lab.html", page(entries, introduction).encode())
     return entries
 
 
@@ -91,10 +96,10 @@ def source_link(one: Entry) -> str:
     return f"clearhead/lab/experiments/{one.experiment.name.replace('-', '_')}.py"
 
 
-def markdown(entries: list[Entry]) -> str:
+def markdown(entries: list[Entry], introduction: str) -> str:
     parts = [
         "# The lab",
-        INTRODUCTION,
+        introduction,
         "This page is written by `clearhead lab report --out docs`; the numbers behind each figure are in "
         "[lab/](lab/). [How to add an experiment](adding-an-experiment.md).",
         table(
@@ -120,10 +125,10 @@ def markdown(entries: list[Entry]) -> str:
             table(numbers_table(one)),
             "**Arms.** " + "; ".join(f"*{arm}*: {what}" for arm, what in experiment.arms.items()) + ".",
             f"**Measured.** {experiment.measured}",
-            f"**Rule, fixed beforehand.** {experiment.rule}",
-            f"`{one.content['command']}` ({size_words(one)}), {one.content['seconds'] / 60:.1f} minutes of "
-            f"measuring, summed over arms and seeds: "
-            f"{one.content['machine']}. [Code](../{source_link(one)}), [numbers](lab/{experiment.name}.json).",
+            f"**Rule.** {experiment.rule}",
+            f"`{one.content['command']}` ({size_words(one)}), {one.content['seconds'] / 60:.1f} minutes of measuring, "
+            f"summed over arms and seeds: {one.content['machine']}. [Code](../{source_link(one)}), "
+            f"[numbers](lab/{experiment.name}.json).",
         ]
     return "\n\n".join(parts) + "\n"
 
@@ -143,7 +148,7 @@ svg { max-width: 100%; height: auto } .small { color: #555; font-size: 0.85rem }
 """
 
 
-def page(entries: list[Entry]) -> str:
+def page(entries: list[Entry], introduction: str) -> str:
     """One HTML file that needs nothing from elsewhere."""
     rows = "".join(
         f'<tr><td><a href="#{one.experiment.name}">{one.experiment.name}</a></td>'
@@ -153,8 +158,8 @@ def page(entries: list[Entry]) -> str:
     body = "".join(map(section, entries))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Clearhead: the lab</title>'
-        f"<style>{CSS}</style></head><body><h1>The lab</h1><p>{html.escape(INTRODUCTION)}</p>"
-        f"<table><tr><th></th><th>claim</th><th>verdict</th></tr>{rows}</table>{body}</body></html>\n"
+        f"<style>{CSS}</style></head><body><h1>The "
+        f"lab</h1><p>{html.escape(introduction)}</p><table><tr><th></th><th>claim</th><th>verdict</th></tr>{rows}</table>{body}</body></html>\n"
     )
 
 
@@ -175,9 +180,9 @@ def section(one: Entry) -> str:
     return (
         f'<h2 id="{experiment.name}">{experiment.name}</h2><p><b>Claim.</b> {html.escape(experiment.claim)}</p>'
         f'<p><b class="verdict">{one.verdict.word}{full_stop(one)}</b> {html.escape(finding(one))}.</p>{svg}'
-        f"<table><tr>{''.join(f'<th>{html.escape(cell)}</th>' for cell in heading)}</tr>{cells}</table>"
-        f"<p><b>Arms.</b> {arms}.</p><p><b>Measured.</b> {html.escape(experiment.measured)}</p>"
-        f"<p><b>Rule, fixed beforehand.</b> {html.escape(experiment.rule)}</p>"
+        f"<table><tr>{''.join(f'<th>{html.escape(cell)}</th>' for cell in heading)}</tr>{cells}</table><p><b>Arms.</b> "
+        f"{arms}.</p><p><b>Measured.</b> {html.escape(experiment.measured)}</p><p><b>Rule.</b> "
+        f"{html.escape(experiment.rule)}</p>"
         f'<p class="small"><code>{one.content["command"]}</code> ({html.escape(size_words(one))}), '
         f"{one.content['seconds'] / 60:.1f} minutes of measuring, summed over arms and seeds: "
         f"{html.escape(one.content['machine'])}.</p>"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from clearhead.lab import store
 from clearhead.lab.catalogue import find
-from clearhead.lab.experiment import Cell, Experiment, Results, Sizes
+from clearhead.lab.experiment import FIRST_SEED, PILOT_SEED, Cell, Experiment, Results, Sizes
 
 Tell = Callable[[int, int, str], None]  # cells done, cells in all, the last one's name
 
@@ -36,13 +36,15 @@ def run(
     quick: bool,
     seeds: int | None = None,
     jobs: int | None = None,  # worker processes; 1: in this one
+    pilot: bool = False,  # seeds that no report shows
     tell: Tell = lambda done, total, what: None,
 ) -> Results:
     """All cells that are not there yet, then the results of all of them."""
     sizes = experiment.sizes(quick, seeds)
+    first = PILOT_SEED if pilot else FIRST_SEED
     wanted = [
         (arm, seed, store.cell_path(folder, experiment.name, quick, arm, seed))
-        for seed in range(1, sizes["seeds"] + 1)
+        for seed in range(first, first + sizes["seeds"])
         for arm in experiment.arms
     ]
     cells: dict[tuple[str, int], Cell] = {}

@@ -14,17 +14,15 @@ def of_size(parameters: int, vocab_size: int, ratio: float = 4.0, step: int = 8,
     def shaped(width: int, inner: int) -> ModelConfig:
         return small(vocab_size, kind="decoder", d_model=width, d_ff=inner, **changes)
 
-    best = None
+    best: tuple[int, ModelConfig] | None = None
     for width in range(step, 4096, step):
         config = shaped(width, max(1, round(ratio * width)))
         gap = parameters - count_parameters(config)
-        if best is None or abs(gap) < abs(best[0]):
-            best = gap, config
+        inner = config.d_ff + round(gap / (config.decoder_layers * (2 * width + 1)))  # what makes up for the gap
+        if inner >= 1 and (best is None or abs(gap) < best[0]):
+            best = abs(gap), shaped(width, inner)
         if gap < 0:
             break
-    assert best is not None
-    gap, config = best
-    inner = config.d_ff + round(gap / (config.decoder_layers * (2 * config.d_model + 1)))
-    if inner < 1:
+    if best is None:
         raise InputError(f"no decoder with {parameters:,} parameters has a vocabulary of {vocab_size:,} and this shape")
-    return shaped(config.d_model, inner)
+    return best[1]

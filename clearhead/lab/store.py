@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.errors import InputError
-from clearhead.lab.experiment import Cell, Experiment, Numbers, Results
+from clearhead.lab.experiment import FIRST_SEED, Cell, Experiment, Numbers, Results
 from clearhead.tokenizer.base import write_whole
 
 FORMAT = "clearhead-lab-1"
@@ -72,33 +72,29 @@ def load_cell(path: Path, sizes: Any) -> Cell | None:
 
 
 def load(experiment: Experiment, folder: Path, quick: bool) -> Results | None:
-    """What has been measured at the present sizes, if every arm has the same seeds and at least one."""
+    """What has been measured at the present sizes, pilots aside: the seeds that every arm has, if there are any."""
     sizes = experiment.sizes(quick)
     found: dict[str, dict[int, Cell]] = {arm: {} for arm in experiment.arms}
     for path in sorted((folder / experiment.name / ("quick" if quick else "full")).glob("*.json")):
         cell = load_cell(path, sizes)
-        if cell is not None and cell.arm in found:
+        if cell is not None and cell.arm in found and cell.seed >= FIRST_SEED:
             found[cell.arm][cell.seed] = cell
     common = set.intersection(*(set(cells) for cells in found.values()))
     cells = [found[arm][seed] for arm in experiment.arms for seed in sorted(common)]
     return Results(sizes | {"seeds": len(common)}, cells) if common else None
 
 
-def seconds(experiment: Experiment, folder: Path, quick: bool) -> float:
-    """How long the measuring took, over all cells."""
-    paths = (folder / experiment.name / ("quick" if quick else "full")).glob("*.json")
-    return sum(read_json(path)["seconds"] for path in paths)
-
-
-def gathered(experiment: Experiment, results: Results, quick: bool, seconds: float) -> dict[str, Any]:
-    """All cells with the verdict that follows from them, as one JSON document."""
+def gathered(experiment: Experiment, results: Results, folder: Path, quick: bool) -> dict[str, Any]:
+    """All cells with the verdict that follows from them, how long they took and where, as one JSON document."""
     verdict = experiment.verdict(results)
+    paths = [cell_path(folder, experiment.name, quick, cell.arm, cell.seed) for cell in results.cells]
+    contents = [read_json(path) for path in paths]
     return {
         "format": FORMAT,
         "experiment": experiment.name,
-        "command": command(experiment.name, quick),
-        "machine": machine(),
-        "seconds": round(seconds, 1),
+        "command": command(experiment, quick, results.seeds),
+        "machine": "; ".join(sorted({content["machine"] for content in contents})),
+        "seconds": round(sum(content["seconds"] for content in contents), 1),
         "sizes": dict(results.sizes),
         "verdict": {"word": verdict.word, "sentence": verdict.sentence},
         "cells": [{"arm": cell.arm, "seed": cell.seed, "numbers": cell.numbers} for cell in results.cells],
@@ -112,8 +108,10 @@ def read_gathered(path: Path) -> tuple[dict[str, Any], Results]:
     return content, Results(content["sizes"], [Cell(*row) for row in cells])
 
 
-def command(name: str, quick: bool) -> str:
-    return f"clearhead lab run {name}{' --quick' if quick else ''}"
+def command(experiment: Experiment, quick: bool, seeds: int) -> str:
+    """What to type to measure the same."""
+    more = "" if seeds == experiment.sizes(quick)["seeds"] else f" --seeds {seeds}"
+    return f"clearhead lab run {experiment.name}{' --quick' if quick else ''}{more}"
 
 
 def machine() -> str:

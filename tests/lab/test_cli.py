@@ -4,6 +4,7 @@ from typer.testing import CliRunner
 
 from clearhead.cli.lab import app
 from clearhead.errors import InputError
+from clearhead.lab import runner
 from clearhead.lab.catalogue import names
 
 RUNNER = CliRunner()
@@ -28,6 +29,19 @@ def test_run_and_report(tmp_path):
     assert written.exit_code == 0, written.output
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"lab", "lab.html", "lab.md"}
     assert (tmp_path / "out" / "lab" / "kv-cache.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_one_that_cannot_run_does_not_stop_the_others(tmp_path, monkeypatch):
+    """Hours of measuring should not be lost to the first experiment that this machine cannot do."""
+
+    def refuse(experiment, *rest):
+        raise InputError(f"no compiler for {experiment.name}")
+
+    monkeypatch.setattr(runner, "run", refuse)
+    ran = RUNNER.invoke(app, ["run", "memory", "numerics", "--quick", "--folder", str(tmp_path)])
+    assert isinstance(ran.exception, InputError)
+    assert "could not run 2 of 2" in str(ran.exception)
+    assert "memory: no compiler for memory; numerics: no compiler for numerics" in str(ran.exception)
 
 
 def test_an_unknown_experiment_is_refused(tmp_path):

@@ -5,17 +5,21 @@ import math
 import pytest
 import torch
 
-from clearhead.lab.bugs import BUGS
+from clearhead.errors import InputError
 from clearhead.lab.catalogue import find
 from clearhead.lab.experiment import MACHINE, Results
-from clearhead.lab.experiments import causal_mask, numerics, scaling
+from clearhead.lab.experiments import causal_mask, numerics, recurrence, scaling
+from clearhead.lab.experiments.copy_test import HEALTHY, is_masking, some_lists
 from clearhead.lab.experiments.mask_broadcast import Squares
 from clearhead.lab.experiments.norm_and_residual import gradients
+from clearhead.lab.experiments.positions import gradients as position_gradients
 from clearhead.lab.experiments.recurrence import COPIED, RECALL, Recall
 from clearhead.lab.runner import run
 from clearhead.lab.sizing import of_size
 from clearhead.lab.training import brief, lists, small, train
 from clearhead.model import build, count_parameters
+
+QUIET = "cross-attention ignores the source padding"
 
 
 def run_small(name: str, tmp_path, seeds: int = 1, **changes) -> Results:
@@ -98,6 +102,29 @@ def test_cached_decoding_agrees_and_grouped_heads_shrink_it(tmp_path):
     # one layer, keys and values, 64 floats of four bytes for each
     assert results.mean("8 kv heads", "bytes") == 2 * 64 * 4
     assert results.mean("8 kv heads", "bytes") == 8 * results.mean("1 kv head", "bytes")
+    # cross-attention keeps as much for each token of the source
+    assert results.mean("8 kv heads", "source_bytes") == 2 * 64 * 4 == 8 * results.mean("1 kv head", "source_bytes")
+    assert results.mean("no cache", "bytes") == results.mean("no cache", "source_bytes") == 0
+
+
+def test_gradients_reach_far_unless_alibi_fades_them():
+    """Untrained, sinusoids send gradient to near and far keys alike; ALiBi's scores fall with distance, so does it."""
+    found = {
+        kind: position_gradients(small(50, kind="decoder", positions={"kind": kind}), 1, 128)
+        for kind in ("sinusoidal", "rope", "alibi")
+    }
+    for kind in ("sinusoidal", "rope"):
+        assert min(found[kind][0]) > 0.3
+    for into in found["alibi"]:
+        assert into[-1] < 0.2 < into[0]
+        assert into.index(max(into)) <= 1
+
+
+def test_training_to_recall_ends_when_it_is_learned(monkeypatch):
+    sizes = {"rows": 4, "steps": 30}
+    assert recurrence.recall("lstm", 1, 3, sizes)[0] == 30  # not within so few updates
+    monkeypatch.setattr(recurrence, "LEARNED", 100.0)
+    assert recurrence.recall("lstm", 1, 3, sizes)[0] == 20
 
 
 def test_same_seed_same_digits(tmp_path):
@@ -145,20 +172,47 @@ def test_equal_parameters_are_equal(ratio):
     assert config.d_ff / config.d_model == pytest.approx(ratio, rel=0.25)
 
 
-@pytest.mark.parametrize("name", [name for name, bug in BUGS.items() if not bug.unshifted])
-def test_planted_bugs_run_and_change_something(name):
-    """No bug crashes, and none leaves the logits as they were (except those that only training shows)."""
-    bug = BUGS[name]
-    torch.manual_seed(0)
-    healthy = build(small(12, kernels="plain")).eval()
-    torch.manual_seed(0)
-    sick = build(small(12, kernels="plain", **(bug.config or {})), bug.attend).eval()
-    if bug.change is not None:
-        bug.change(sick)
-    source, target = torch.randint(0, 12, (3, 7)), torch.randint(0, 12, (3, 5))
-    real = torch.arange(7) < torch.tensor([[7], [4], [6]])
-    same = torch.allclose(sick(source, target, real), healthy(source, target, real), atol=1e-5)
-    assert same == (name in ("healthy", "encoder detached"))
+@pytest.mark.parametrize("form", ["quick", "full"])
+def test_every_vocabulary_has_a_model_of_the_size(form):
+    """The largest leaves little for the layers; what comes out must still be a model, and of the same size."""
+    sizes = getattr(find("vocabulary"), form)
+    for vocabulary in sizes["vocabularies"]:
+        config = of_size(sizes["parameters"], vocabulary, step=4, heads=2)
+        assert count_parameters(config) == pytest.approx(sizes["parameters"], rel=0.001)
+        assert 2 < config.d_ff / config.d_model < 8
+    with pytest.raises(InputError, match="no decoder with 1,000 parameters"):
+        of_size(1000, 32_000)
+
+
+def test_copying_catches_some_bugs_and_the_doctor_finds_others():
+    """After a short training the healthy model copies; one without a mask does not, and one that lets padding be seen
+    does, but the doctor finds it."""
+    sizes = dict(find("copy-test").quick) | {"longest": 4, "steps": 250, "copies": 20}
+    found = {arm: find("copy-test").measure(arm, 1, sizes) for arm in (HEALTHY, "decoder without its mask", QUIET)}
+    assert found[HEALTHY]["exact"] >= 0.95
+    assert found[HEALTHY]["doctor"] == 0
+    assert found["decoder without its mask"]["exact"] < 0.5 < found["decoder without its mask"]["accuracy"]
+    assert found[QUIET]["exact"] >= 0.95
+    assert found[QUIET]["doctor"] == 1
+
+
+def test_copies_are_copies():
+    source, target = some_lists(50, 6)
+    for row, wanted in zip(source.tolist(), target.tolist(), strict=True):
+        symbols = [token for token in row if token]
+        assert row == symbols + [0] * (6 - len(symbols))
+        assert wanted == [1, *symbols, 2] + [0] * (6 - len(symbols))
+        assert symbols
+        assert all(3 <= token < 23 for token in symbols)
+
+
+def test_every_planted_bug_is_an_arm():
+    """At least fifteen, with and without masks, each of which the mutants' table can plant."""
+    arms = [arm for arm in find("copy-test").arms if arm != HEALTHY]
+    assert len(arms) >= 15
+    assert 5 <= sum(map(is_masking, arms)) <= len(arms) - 5
+    assert is_masking("decoder without its mask")
+    assert not is_masking("scores not scaled")
 
 
 def test_chance_is_the_entropy_of_the_tokens():

@@ -8,6 +8,7 @@ import pytest
 from clearhead.errors import InputError
 from clearhead.lab import store
 from clearhead.lab.catalogue import everything, find
+from clearhead.lab.experiment import FIRST_SEED
 from clearhead.lab.report import write_report
 
 PUBLISHED = sorted((Path(__file__).resolve().parents[2] / "docs" / "lab").glob("*.json"))
@@ -22,7 +23,8 @@ def test_published_verdicts_follow_from_their_numbers(path):
     quick = "--quick" in content["command"]
     assert store.settled(results.sizes) == store.settled(experiment.sizes(quick))  # else the report is out of date
     cells = [(cell.arm, cell.seed) for cell in results.cells]
-    assert sorted(cells) == sorted((arm, seed) for arm in experiment.arms for seed in range(1, results.seeds + 1))
+    seeds = range(FIRST_SEED, FIRST_SEED + results.seeds)  # no pilots
+    assert sorted(cells) == sorted((arm, seed) for arm in experiment.arms for seed in seeds)
 
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
@@ -59,6 +61,28 @@ def test_a_changed_number_changes_the_verdict():
     assert word(arms) == "holds only if"
     assert word(arms | {"unscaled, small start": 0.75}) == "holds"
     assert word(arms | {"unscaled": 0.1}) == "does not hold here"
+
+
+@pytest.mark.parametrize(
+    ("smoothed", "averaged", "word"),
+    [
+        (0.05, 0.05, "holds"),
+        (0.05, 0.0, "holds only if"),
+        (-0.05, 0.05, "holds only if"),
+        (-0.05, -0.05, "does not hold here"),
+        (-0.05, 0.0, "cannot tell at this size"),
+    ],
+)
+def test_both_halves_of_a_claim_count(smoothed, averaged, word):
+    """Label smoothing and averaging: the verdict on the two together follows from what each of them gains."""
+    cells = []
+    for seed in (1, 2, 3):
+        noise = 0.001 * seed
+        for arm, exact in (("none", 0.8), ("0.1", 0.8 + smoothed), ("0.3", 0.8)):
+            gain = averaged + (noise if arm == "none" else 0) - 0.002
+            numbers = {"loss": 0.3 + 0.1 * (arm != "none") + noise, "exact": exact + noise * (arm == "0.1")}
+            cells.append(store.Cell(arm, seed, numbers | {"mean_exact": numbers["exact"] + gain}))
+    assert find("label-smoothing").verdict(store.Results({}, cells)).word == word
 
 
 def test_the_report_is_one_page_that_needs_nothing_else(tmp_path):

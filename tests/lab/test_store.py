@@ -8,7 +8,7 @@ import pytest
 from clearhead.errors import InputError
 from clearhead.lab import runner, store
 from clearhead.lab.catalogue import everything, find, names
-from clearhead.lab.experiment import MACHINE, Cell
+from clearhead.lab.experiment import FIRST_SEED, MACHINE, PILOT_SEED, Cell
 
 SIZES = {"seeds": 2, "lengths": (4, 8)}
 
@@ -61,6 +61,26 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
     assert len(calls) == len(experiment.arms) + 1  # the interrupted one twice, the others once
     assert {path: path.read_bytes() for path in kept} == kept
     assert len(results.cells) == len(experiment.arms)
+
+
+def test_pilots_are_not_reported(tmp_path):
+    """What sizes and rules were chosen by is no evidence for them: pilots have other seeds, and reports skip them."""
+    experiment = find("numerics")
+    sizes = experiment.sizes(quick=True)
+
+    def keep(seed):
+        for arm in experiment.arms:
+            path = store.cell_path(tmp_path, experiment.name, True, arm, seed)
+            store.save_cell(path, sizes, Cell(arm, seed, {"loss": float(seed)}), 1.0)
+
+    for seed in range(PILOT_SEED, PILOT_SEED + 3):
+        keep(seed)
+    assert store.load(experiment, tmp_path, quick=True) is None
+    keep(FIRST_SEED)
+    assert {cell.seed for cell in store.load(experiment, tmp_path, quick=True).cells} == {FIRST_SEED}
+    pilot = runner.run(experiment, tmp_path, quick=True, seeds=3, jobs=1, pilot=True)  # found, not measured again
+    assert {cell.seed for cell in pilot.cells} == {1, 2, 3}
+    assert {cell.seed for cell in runner.run(experiment, tmp_path, True, 1, 1).cells} == {FIRST_SEED}
 
 
 def test_workers_write_the_same_numbers(tmp_path):

@@ -115,8 +115,8 @@ def verdict(results: Results) -> Verdict:
         for arm in WRONG
     )
     sentence = (
-        f"right: {results.mean('right', 'seen'):.2f} and {results.mean('right', 'alone'):.2f}; {shown}. "
-        f"The loss in training hides it for: {', '.join(hidden) or 'none'}"
+        f"right: {results.mean('right', 'seen'):.2f} and {results.mean('right', 'alone'):.2f}; {shown}. The loss in "
+        f"training hides it for: {', '.join(hidden) or 'none'}"
     )
     if len(harmed) == len(WRONG):
         return Verdict("holds", sentence)
@@ -134,7 +134,7 @@ def figure(results: Results) -> Figure:
     alone = {arm: results.interval(arm, "alone") for arm in ARMS}
     dots(axes[1], alone, "validation loss (nats per character)", "What generation meets: no future to see")
     leaks = {arm: results.interval(arm, "leak") for arm in WRONG}
-    dots(axes[2], leaks, "change of earlier logits (root mean square)", "Leak: later text is changed", True, [*ARMS])
+    dots(axes[2], leaks, "change of earlier logits (root mean square)", "Leak: later text is changed", order=[*ARMS])
     return drawn
 
 
@@ -147,14 +147,13 @@ EXPERIMENT = Experiment(
     measured="A small language model of characters: its loss as trained, its loss on text that ends where it must "
     "predict, how far the future moves earlier logits, the sum of a query's weights, and gradient norms.",
     rule="An arm is harmed if the 95% interval of its loss without a future minus the right model's lies above zero. "
-    "All three harmed: holds. Some: holds only if the future helps. None: cannot tell. The loss hides the harm "
-    "where, as "
-    "trained, it is less than 0.05 nats above the right one's.",
+    "All three harmed: holds. Some: holds only if the future helps. None: cannot tell. The loss hides the harm where, "
+    "as trained, it is less than 0.05 nats above the right one's.",
     measure=measure,
     verdict=verdict,
     figure=figure,
     quick={"seeds": 3, "steps": 300, "context": 64, "characters": 200_000, "windows": 64, "points": 10},
-    full={"seeds": 5, "steps": 2000, "context": 128, "characters": 2_000_000, "windows": 256, "points": 25},
+    full={"seeds": 5, "steps": 1500, "context": 128, "characters": 2_000_000, "windows": 256, "points": 25},
     columns={
         "seen": "loss as trained (nats)",
         "alone": "loss without a future (nats)",

@@ -80,8 +80,7 @@ def verdict(results: Results) -> Verdict:
     rises = results.curve(best, "next")
     sentence = (
         f"loss in nats: {shown}. In the best, {best}, a linear probe finds the next character in {rises[0].mean:.2f} "
-        f"of "
-        f"the embeddings and {rises[-1].mean:.2f} of the last states"
+        f"of the embeddings and {rises[-1].mean:.2f} of the last states"
     )
     if all(gain.low > 0 for gain in gains.values()):
         return Verdict("holds", sentence)
@@ -108,7 +107,8 @@ def figure(results: Results) -> Figure:
         "current character": results.curve(deepest, "current"),
         "next character": results.curve(deepest, "next"),
     }
-    lines(axes[2], numbers, probes, "after layer", "share found by a linear probe", f"What the states hold, {deepest}")
+    title = f"What the states hold, {deepest}"
+    lines(axes[2], numbers, probes, "after layer", "share found by a linear probe", title, share=True)
     return drawn
 
 
@@ -117,16 +117,15 @@ EXPERIMENT = Experiment(
     name="depth",
     claim="Stacking layers increases the capacity of the representations.",
     arms=ARMS,
-    measured="Validation loss of a language model of characters at equal parameters, by depth; similarity (linear "
-    "CKA) of "
-    "each layer's states to the embedding; the share of current and next characters a linear probe finds in them.",
+    measured="Validation loss of a language model of characters at equal parameters, by depth; similarity (linear CKA) "
+    "of each layer's states to the embedding; the share of current and next characters a linear probe finds in them.",
     rule="A depth gains if the 95% interval of the one-layer loss minus its own lies above zero. All depths gain: "
-    "holds. "
-    "Some: holds only if depth is not overdone. None, and one that loses: does not hold here. Otherwise: cannot tell.",
+    "holds. Some: holds only if depth is not overdone. None, and one that loses: does not hold here. Otherwise: cannot "
+    "tell.",
     measure=measure,
     verdict=verdict,
     figure=figure,
     quick={"seeds": 3, "parameters": 120_000, "characters": 300_000, "context": 64, "steps": 200, "windows": 64},
-    full={"seeds": 5, "parameters": 500_000, "characters": 3_000_000, "context": 128, "steps": 2500, "windows": 128},
+    full={"seeds": 5, "parameters": 500_000, "characters": 3_000_000, "context": 128, "steps": 2000, "windows": 128},
     columns={"loss": "loss (nats)", "parameters": "parameters", "d_model": "d_model"},
 )

@@ -57,12 +57,12 @@ EXPERIMENT = Experiment(
     arms=ARMS,
     measured="Validation loss of a small language model of characters with the same number of parameters.",
     rule="A ratio does as well as 4x if the 95% interval of its loss minus that of 4x lies below 0.02 nats. One that "
-    "does: "
-    "holds. All others worse by more than 0.02 with their whole interval: does not hold here. Otherwise: cannot tell.",
+    "does: holds. All others worse by more than 0.02 with their whole interval: does not hold here. Otherwise: cannot "
+    "tell.",
     measure=measure,
     verdict=verdict,
     figure=figure,
     quick={"seeds": 3, "parameters": 120_000, "layers": 2, "characters": 300_000, "context": 64, "steps": 200},
-    full={"seeds": 5, "parameters": 400_000, "layers": 3, "characters": 3_000_000, "context": 128, "steps": 2500},
+    full={"seeds": 5, "parameters": 400_000, "layers": 3, "characters": 3_000_000, "context": 128, "steps": 2000},
     columns={"loss": "loss (nats)", "parameters": "parameters", "d_model": "d_model", "d_ff": "d_ff"},
 )

@@ -98,8 +98,7 @@ def verdict(results: Results) -> Verdict:
     gain = results.difference("1 head", best, "loss")
     sentence = (
         f"divergence of heads, untrained → trained, in bits: {shown}. {best} have the lowest loss, {gain} nats below "
-        f"one "
-        f"head; with 16 heads, removing one costs {results.mean('16 heads', 'most'):.2f} nats at most, and "
+        f"one head; with 16 heads, removing one costs {results.mean('16 heads', 'most'):.2f} nats at most, and "
         f"{results.mean('16 heads', 'spare'):.0%} of them cost less than 0.01"
     )
     if all(low > 0 for low in more.values()) and gain.low > 0:
@@ -144,16 +143,14 @@ EXPERIMENT = Experiment(
     arms=ARMS,
     measured="Validation loss of a language model of characters by number of heads at equal width; the Jensen-Shannon "
     "divergence of heads, trained and untrained; the loss with each head silenced.",
-    rule="Heads differ more than by chance if the 95% interval of trained minus untrained divergence lies above "
-    "zero. For "
-    "every number of heads, and the best loss below that of one head with its whole interval: holds. For some, or "
-    "without "
-    "the gain in loss: holds only for those. For none: does not hold here.",
+    rule="Heads differ more than by chance if the 95% interval of trained minus untrained divergence lies above zero. "
+    "For every number of heads, and the best loss below that of one head with its whole interval: holds. For some, or "
+    "without the gain in loss: holds only for those. For none: does not hold here.",
     measure=measure,
     verdict=verdict,
     figure=figure,
     quick={"seeds": 3, "characters": 300_000, "context": 64, "steps": 200, "windows": 48},
-    full={"seeds": 5, "characters": 3_000_000, "context": 128, "steps": 2500, "windows": 128},
+    full={"seeds": 5, "characters": 3_000_000, "context": 128, "steps": 1200, "windows": 128},
     columns={
         "loss": "loss (nats)",
         "untrained": "divergence untrained (bits)",

@@ -3,10 +3,14 @@
 Without a cache, each new token is paid for by reading all earlier ones again. With it, only the new token is projected,
 but its query still meets every key that is kept. The cache lives in the decoder, a room for keys and one for values in
 each layer, and its size is layers · 2 · length · kv_heads · d_head numbers: grouped-query heads are there to shrink it.
+An encoder-decoder has a second set of rooms: the keys and values of its cross-attention, which are projected from the
+source once and never grow. Without a cache these are projected again for each token, as is the whole text.
 """
 
 import statistics
 import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from matplotlib.figure import Figure
@@ -14,8 +18,10 @@ from matplotlib.figure import Figure
 from clearhead.decoding.steps import ModelSteps
 from clearhead.lab.drawing import lines, panels
 from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
+from clearhead.lab.intervals import Interval
 from clearhead.lab.training import small
-from clearhead.model import DecoderOnly
+from clearhead.model import DecoderOnly, build
+from clearhead.model.cache import LayerCache
 from clearhead.training.loop import seed_of
 
 ARMS = {
@@ -25,30 +31,37 @@ ARMS = {
     "1 kv head": "cache, all query heads share one",
 }
 VOCABULARY = 256
+SHORT = 32  # tokens of text, where the source is what grows
 
 
-def build_model(arm: str, seed: int, sizes: Sizes) -> DecoderOnly:
+def build_model(arm: str, seed: int, sizes: Sizes, kind: str = "decoder") -> Any:
     torch.manual_seed(seed_of(seed, "weights"))
-    heads = 8 if arm == "no cache" else int(arm.split()[0])
-    width = sizes["width"]
     config = small(
         VOCABULARY,
-        kind="decoder",
-        d_model=width,
+        kind=kind,
+        d_model=sizes["width"],
         heads=8,
-        kv_heads=heads,
-        d_ff=4 * width,
+        kv_heads=8 if arm == "no cache" else int(arm.split()[0]),
+        d_ff=4 * sizes["width"],
         decoder_layers=sizes["layers"],
     )
-    return DecoderOnly(config).eval()
+    return build(config).eval()
+
+
+class Cost(NamedTuple):
+    """What a token costs: milliseconds, and bytes kept for each token of the text and of the source."""
+
+    milliseconds: float
+    text_bytes: float
+    source_bytes: float
 
 
 @torch.inference_mode()
-def cost_at(model: DecoderOnly, length: int, cached: bool, seed: int, tokens: int) -> tuple[float, float]:
-    """Seconds (median) and cache bytes for each token written after a text of this length."""
-    torch.manual_seed(seed_of(seed, length))
-    prompt = torch.randint(0, VOCABULARY, (length,)).tolist()
-    steps = ModelSteps(model, cached=cached)
+def cost_at(model: Any, text: int, source: int, cached: bool, seed: int, tokens: int) -> Cost:
+    """The cost of each token written after a text of this length, and from a source, if there is one (median)."""
+    torch.manual_seed(seed_of(seed, text, source))
+    prompt = torch.randint(0, VOCABULARY, (text,)).tolist()
+    steps = ModelSteps(model, torch.randint(0, VOCABULARY, (1, source)) if source else None, cached=cached)
     logits = steps.start([prompt])
     seconds = []
     for _ in range(tokens):
@@ -56,11 +69,16 @@ def cost_at(model: DecoderOnly, length: int, cached: bool, seed: int, tokens: in
         started = time.perf_counter()
         logits = steps.step(chosen)
         seconds.append(time.perf_counter() - started)
+    median = 1000 * statistics.median(seconds)
     if steps.cache is None:
-        return statistics.median(seconds), 0.0
-    kept = [layer.all() for layer in steps.cache.self_attention]
-    held = sum(t.numel() * t.element_size() for pair in kept for t in pair)
-    return statistics.median(seconds), held / steps.cache.length
+        return Cost(median, 0.0, 0.0)
+    return Cost(median, *(held_by(rooms) for rooms in (steps.cache.self_attention, steps.cache.cross_attention)))
+
+
+def held_by(rooms: list[LayerCache]) -> float:
+    """Bytes for each token, over all layers; room that is still empty not counted."""
+    kept = [(tensor, room.length) for room in rooms for tensor in room.all()]
+    return sum(tensor.numel() * tensor.element_size() / length for tensor, length in kept)
 
 
 @torch.inference_mode()
@@ -75,15 +93,19 @@ def disagreement(model: DecoderOnly, seed: int) -> float:
 
 
 def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
-    model, cached = build_model(arm, seed, sizes), arm != "no cache"
-    cost_at(model, 16, cached, seed, 3)  # warm-up
-    found = [cost_at(model, length, cached, seed, sizes["tokens"]) for length in sizes["lengths"]]
-    milliseconds = [1000 * second for second, _ in found]
+    model, cached, tokens = build_model(arm, seed, sizes), arm != "no cache", sizes["tokens"]
+    cost_at(model, 16, 0, cached, seed, 3)  # warm-up
+    found = [cost_at(model, length, 0, cached, seed, tokens) for length in sizes["lengths"]]
+    translator = build_model(arm, seed, sizes, "encoder-decoder")
+    crossed = [cost_at(translator, SHORT, length, cached, seed, tokens) for length in sizes["lengths"]]
     return {
-        "time_milliseconds": [*milliseconds],
-        "time_last": milliseconds[-1],
-        "time_growth": milliseconds[-1] / milliseconds[0],
-        "bytes": found[-1][1],
+        "time_milliseconds": [cost.milliseconds for cost in found],
+        "time_last": found[-1].milliseconds,
+        "time_growth": found[-1].milliseconds / found[0].milliseconds,
+        "time_crossed": [cost.milliseconds for cost in crossed],
+        "time_crossed_last": crossed[-1].milliseconds,
+        "bytes": found[-1].text_bytes,
+        "source_bytes": crossed[-1].source_bytes,
         "disagreement": disagreement(model, seed) if cached else 0.0,
     }
 
@@ -92,12 +114,14 @@ def verdict(results: Results) -> Verdict:
     lengths = results.sizes["lengths"]
     without, cached = results.interval("no cache", "time_growth"), results.interval("8 kv heads", "time_growth")
     gain = results.mean("no cache", "time_last") / results.mean("8 kv heads", "time_last")
+    crossed = results.mean("no cache", "time_crossed_last") / results.mean("8 kv heads", "time_crossed_last")
     saved = results.mean("8 kv heads", "bytes") / results.mean("1 kv head", "bytes")
     sentence = (
         f"from {lengths[0]} to {lengths[-1]} tokens of text, the next one costs {without.mean:.1f} times as much "
-        f"without "
-        f"a cache and {cached.mean:.1f} times with it; at {lengths[-1]} the cache is {gain:.0f} times faster. It holds "
-        f"{results.mean('8 kv heads', 'bytes'):,.0f} bytes a token, {saved:.0f} times less with one key/value head"
+        f"without a cache and {cached.mean:.1f} times with it; at {lengths[-1]} the cache is {gain:.0f} times faster. "
+        f"It holds {results.mean('8 kv heads', 'bytes'):,.0f} bytes a token, {saved:.0f} times less with one key/value "
+        f"head. In an encoder-decoder it also holds {results.mean('8 kv heads', 'source_bytes'):,.0f} bytes for each "
+        f"token of the source, and after a source of {lengths[-1]} a token costs {crossed:.0f} times less with it"
     )
     if without.low <= cached.high:
         return Verdict("cannot tell at this size", sentence)
@@ -109,17 +133,26 @@ def verdict(results: Results) -> Verdict:
 
 
 def figure(results: Results) -> Figure:
-    drawn, axes = panels(2)
-    lengths = results.sizes["lengths"]
+    drawn, axes = panels(4)
+    lengths, label = results.sizes["lengths"], "time for the next token (ms)"
     times = {arm: results.curve(arm, "time_milliseconds") for arm in ARMS}
-    lines(axes[0], lengths, times, "tokens of text so far", "time for the next token (ms)", "Time", "xy")
-    held = {
-        arm: [type(v)(*(length * value / 2**20 for value in v)) for length in lengths]
-        for arm in ARMS
-        if arm != "no cache" and (v := results.interval(arm, "bytes"))
-    }
-    lines(axes[1], lengths, held, "tokens of text so far", "memory of the cache (MiB)", "Memory", "xy", [*ARMS])
+    lines(axes[0], lengths, times, "tokens of text so far", label, "Decoder-only: time", "xy")
+    held = {arm: kept(results.interval(arm, "bytes"), lengths) for arm in ARMS if arm != "no cache"}
+    label_memory, title = "memory of the cache (MiB)", "Decoder-only: memory"
+    lines(axes[1], lengths, held, "tokens of text so far", label_memory, title, "xy", [*ARMS])
+    times = {arm: results.curve(arm, "time_crossed") for arm in ARMS}
+    title = f"Encoder-decoder, {SHORT} tokens of text: time"
+    lines(axes[2], lengths, times, "tokens of the source", label, title, "xy")
+    source = kept(results.interval("8 kv heads", "source_bytes"), [lengths[-1]] * len(lengths))
+    parts = {"self-attention": kept(results.interval("8 kv heads", "bytes"), lengths), "cross-attention": source}
+    title = f"Encoder-decoder, source of {lengths[-1]}: where it lives"
+    lines(axes[3], lengths, parts, "tokens of text so far", label_memory, title, "xy")
     return drawn
+
+
+def kept(bytes_each: Interval, lengths: Sequence[int]) -> list[Interval]:
+    """Mebibytes for so many tokens."""
+    return [Interval(*(length * value / 2**20 for value in bytes_each)) for length in lengths]
 
 
 EXPERIMENT = Experiment(
@@ -128,11 +161,11 @@ EXPERIMENT = Experiment(
     claim="The KV cache makes the cost of a token independent of the text before it, and pays with memory.",
     arms=ARMS,
     measured="Time to write one more token after texts of several lengths (median over tokens, one thread), bytes kept "
-    "for each token, and the largest difference between cached and uncached logits.",
+    "for each token, and the largest difference between cached and uncached logits; for an encoder-decoder also the "
+    "time and the bytes by length of the source.",
     rule="Growth is the time at the longest text over that at the shortest. Without a cache it must exceed the growth "
-    "with one beyond both intervals, otherwise it cannot be told. If the interval of growth with the cache lies "
-    "above 2, "
-    "the claim holds only if texts are short; otherwise it holds.",
+    "with one beyond both intervals, otherwise it cannot be told. If the interval of growth with the cache lies above "
+    "2, the claim holds only if texts are short; otherwise it holds.",
     measure=measure,
     verdict=verdict,
     figure=figure,
@@ -141,6 +174,7 @@ EXPERIMENT = Experiment(
     columns={
         "time_last": "time per token at the longest text (ms)",
         "time_growth": "growth from the shortest text",
+        "time_crossed_last": "the same after the longest source, encoder-decoder (ms)",
         "bytes": "cache (bytes per token)",
         "disagreement": "largest difference from the full pass (logits)",
     },

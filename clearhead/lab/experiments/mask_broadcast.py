@@ -114,9 +114,8 @@ def verdict(results: Results) -> Verdict:
     sentence = (
         f"the loss falls from {results.mean(wrong, 'first_loss'):.2f} to {results.mean(wrong, 'loss'):.2f} nats as if "
         f"nothing were wrong (right: {results.mean('right', 'loss'):.2f}); accuracy is "
-        f"{results.mean(wrong, 'accuracy'):.3f} "
-        f"against {results.mean('right', 'accuracy'):.3f}, and a list's logits move by "
-        f"{results.mean(wrong, 'neighbours'):.2f} with its neighbours in the batch. The largest gradient is "
+        f"{results.mean(wrong, 'accuracy'):.3f} against {results.mean('right', 'accuracy'):.3f}, and a list's logits "
+        f"move by {results.mean(wrong, 'neighbours'):.2f} with its neighbours in the batch. The largest gradient is "
         f"{results.mean(wrong, 'spikes'):.1f} times the usual one (right: {results.mean('right', 'spikes'):.1f})"
     )
     if lost.low <= 0:
@@ -155,8 +154,7 @@ EXPERIMENT = Experiment(
     rule="Of the arm read as (S, T). Quiet: its validation loss ends below half of its first loss. Damage: the 95% "
     "interval of right minus wrong accuracy lies above zero. Unstable: that of wrong minus right largest gradient lies "
     "above zero. All three: holds. Quiet damage with steady gradients: holds only if one leaves out the gradients. "
-    "Loud "
-    "damage: does not hold. No damage: cannot tell.",
+    "Loud damage: does not hold. No damage: cannot tell.",
     measure=measure,
     verdict=verdict,
     figure=figure,

@@ -173,9 +173,8 @@ EXPERIMENT = Experiment(
     claim="An attention can be correct on toy inputs and silently wrong at lengths over 512.",
     arms=ARMS,
     measured="Two layers of causal attention with rotary positions, width 64, one of two sequences padded: the "
-    "distance "
-    "from float64 at the last 32 queries, as a share of the result's size, by length and dtype, and what is not "
-    "finite.",
+    "distance from float64 at the last 32 queries, as a share of the result's size, by length and dtype, and what is "
+    "not finite.",
     rule="A choice is silently wrong in a dtype if its error is below 2% at every length up to 64, the interval of its "
     "error lies above 10% at every length over 512, and all results are finite. At least one such choice: holds. None: "
     "does not hold here.",

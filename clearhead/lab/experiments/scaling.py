@@ -90,8 +90,8 @@ def verdict(results: Results) -> Verdict:
         return Verdict("does not hold here", f"at d_k = {widest} the unscaled softmax is not saturated")
     less = gradient["scaled"] / gradient["unscaled"]
     saturated = (
-        f"Unscaled, at d_k = {widest} the entropy of the weights is {entropy['unscaled']:.2f} of its maximum "
-        f"(scaled {entropy['scaled']:.2f}) and {less:.1f} times less gradient passes"
+        f"Unscaled, at d_k = {widest} the entropy of the weights is {entropy['unscaled']:.2f} of its maximum (scaled "
+        f"{entropy['scaled']:.2f}) and {less:.1f} times less gradient passes"
     )
     harm = results.difference("unscaled", "scaled", "last_loss")
     rest = results.difference("unscaled, small start", "scaled", "last_loss")
@@ -111,13 +111,13 @@ def verdict(results: Results) -> Verdict:
 def figure(results: Results) -> Figure:
     drawn, axes = panels(4)
     widths = results.sizes["d_k"]
-    for panel, name, label, log in (
-        (axes[0], "variance", "variance of the scores", "xy"),
-        (axes[1], "entropy", "entropy of the weights (1 = even)", "x"),
-        (axes[2], "gradient", "gradient reaching the scores", "xy"),
+    for panel, name, label, title, log in (
+        (axes[0], "variance", "variance of the scores", "Random queries and keys: scores", "xy"),
+        (axes[1], "entropy", "entropy of the weights (1 = even)", "Random queries and keys: softmax", "x"),
+        (axes[2], "gradient", "gradient reaching the scores", "Random queries and keys: gradient", "xy"),
     ):
-        title = "At the start, random queries and keys" if name == "variance" else ""
-        lines(panel, widths, {arm: results.curve(arm, name) for arm in ARMS}, "d_k", label, title, log)
+        curves = {arm: results.curve(arm, name) for arm in ARMS}
+        lines(panel, widths, curves, "d_k, width of a head", label, title, log)
     courses = {arm: results.curve(arm, "course") for arm in ARMS}
     stretch = results.sizes["steps"] / results.sizes["points"]
     steps = [stretch * (number + 1) for number in range(results.sizes["points"])]
@@ -146,8 +146,8 @@ EXPERIMENT = Experiment(
         "d_k": (8, 16, 32, 64, 128, 256, 512),
         "keys": 128,
         "trained_d_k": (16, 64, 256),
-        "steps": 1000,
-        "points": 25,
+        "steps": 800,
+        "points": 20,
     },
     columns={"last_loss": "validation loss (nats per token) at the largest trained d_k"},
 )

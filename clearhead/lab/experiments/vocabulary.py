@@ -81,7 +81,7 @@ def figure(results: Results) -> Figure:
         "parameters in the embedding": results.curve("same total", "embedding"),
         "tokens seen < 10 times": results.curve("same total", "rare"),
     }
-    lines(axes[1], sizes, shares, "vocabulary (tokens)", "share", "What it costs, at the same total", "x")
+    lines(axes[1], sizes, shares, "vocabulary (tokens)", "share", "What it costs, at the same total", "x", share=True)
     packed = {"bytes per token": results.curve("same total", "bytes_per_token")}
     lines(axes[2], sizes, packed, "vocabulary (tokens)", "bytes per token", "What it brings", "x")
     return drawn
@@ -93,11 +93,10 @@ EXPERIMENT = Experiment(
     claim="“Just use a bigger vocabulary” stops working.",
     arms=ARMS,
     measured="Bits per byte of a language model of Python's standard library with the same number of updates and "
-    "tokens, "
-    "by vocabulary; bytes per token; the share of parameters in the embedding; tokens seen fewer than ten times.",
+    "tokens, by vocabulary; bytes per token; the share of parameters in the embedding; tokens seen fewer than ten "
+    "times.",
     rule="At equal total parameters: if the largest vocabulary has the lowest bits per byte, the claim does not hold "
-    "here. "
-    "If another is best and every seed is worse at the largest: holds. Otherwise: cannot tell.",
+    "here. If another is best and every seed is worse at the largest: holds. Otherwise: cannot tell.",
     measure=measure,
     verdict=verdict,
     figure=figure,
@@ -113,9 +112,9 @@ EXPERIMENT = Experiment(
         "seeds": 3,
         "vocabularies": (512, 1024, 2048, 4096, 8192, 16_384, 32_000),
         "characters": 4_000_000,
-        "parameters": 1_000_000,
-        "context": 128,
-        "steps": 2000,
+        "parameters": 1_060_000,
+        "context": 64,
+        "steps": 1000,
     },
     columns={
         "smallest": "bits per byte, smallest vocabulary",

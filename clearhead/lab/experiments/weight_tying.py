@@ -90,11 +90,11 @@ EXPERIMENT = Experiment(
     figure=figure,
     quick={"seeds": 3, "vocabularies": (512, 4096), "characters": 400_000, "context": 64, "steps": 150, "dropout": 0.0},
     full={
-        "seeds": 5,
+        "seeds": 3,
         "vocabularies": (512, 2048, 8192),
         "characters": 4_000_000,
         "context": 128,
-        "steps": 2000,
+        "steps": 1000,
         "dropout": 0.0,
     },
     columns={
