@@ -187,7 +187,7 @@ def test_every_vocabulary_has_a_model_of_the_size(form):
 def test_copying_catches_some_bugs_and_the_doctor_finds_others():
     """After a short training the healthy model copies; one without a mask does not, and one that lets padding be seen
     does, but the doctor finds it."""
-    sizes = dict(find("copy-test").quick) | {"longest": 4, "steps": 250, "copies": 20}
+    sizes = dict(find("copy-test").quick) | {"longest": 3, "steps": 120, "copies": 20}
     found = {arm: find("copy-test").measure(arm, 1, sizes) for arm in (HEALTHY, "decoder without its mask", QUIET)}
     assert found[HEALTHY]["exact"] >= 0.95
     assert found[HEALTHY]["doctor"] == 0
