@@ -22,8 +22,8 @@ from clearhead.decoding.greedy import greedy, walk
 from clearhead.decoding.results import Continuation, Score, Translation
 from clearhead.decoding.sample import Sampling, sample
 from clearhead.decoding.scoring import batches, right_pad, score_pairs, score_texts
-from clearhead.decoding.settings import DecodingSettings
 from clearhead.decoding.steps import Hypothesis, Steps
+from clearhead.decoding_settings import DecodingSettings
 from clearhead.errors import InputError
 from clearhead.model import DecoderOnly, EncoderDecoder, EncoderOnly, Transformer
 from clearhead.run import Run

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from clearhead.data.files import anchor
 from clearhead.data.settings import FILE_KEYS, DataSettings, TokenizerSettings
-from clearhead.decoding.settings import DecodingSettings
+from clearhead.decoding_settings import DecodingSettings
 from clearhead.errors import InputError
 from clearhead.run import read_toml
 from clearhead.settings import from_dict, merge, nearest, to_dict

@@ -155,6 +155,24 @@ def test_a_signal_to_one_rank_stops_both_at_the_same_step(tmp_path: Path) -> Non
     assert (tmp_path / "latest").read_text() == "step_00000005\n"
 
 
+def test_a_second_attempt_does_not_meet_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun keeps one store through its restarts; a worker that is early must not call a dead one's address."""
+    port = int(free_port())
+    store = torch.distributed.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+
+    def join(rank: int) -> None:
+        os.environ["MASTER_PORT"] = str(port)
+        time.sleep(2 * rank)
+        with distributed.gathered("cpu") as ranks:
+            assert ranks.sum(1.0) == [2.0]
+
+    for attempt in ("0", "1"):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", attempt)
+        assert processes(2, join) == [0, 0]
+    assert store.num_keys() > 0  # alive until here, as torchrun's is
+
+
 def test_torchrun_brings_a_killed_worker_back(tmp_path: Path) -> None:
     """The command of the documentation, and one worker killed from outside while it trains."""
     recipe = small.write_recipe(tmp_path / "small.toml", steps=200, checkpoint_every=10, validate_every=100)

@@ -1,4 +1,5 @@
-"""The table `decoding` of a recipe: how a run is decoded unless the caller says otherwise. Imports no torch."""
+"""The table `decoding` of a recipe: how a run is decoded unless the caller says otherwise. Training keeps it, decoding
+reads it, so it belongs to neither. Imports no torch."""
 
 import typing
 from dataclasses import dataclass, fields
