@@ -242,6 +242,21 @@ def test_limits_and_least_lengths() -> None:
     assert any(len(h.tokens) < 6 for pool in free for h in pool)
 
 
+def test_a_repetition_penalty_changes_the_choice_and_not_the_log_probabilities() -> None:
+    """A beam of one is greedy search, whose penalty is compared with that of `transformers`."""
+    model = opinionated(3)
+    tokens, padding = batch(3, 6)
+    penalised = Constraints(repetition_penalty=3.0)
+    with torch.inference_mode():
+        one = search(model, tokens, padding, BeamSearch(1, constraints=penalised))
+        walked = greedy(ModelSteps(model, tokens, padding), [[1]] * 6, [12] * 6, END, penalised)
+    free = search(model, tokens, padding, BeamSearch(1))
+    assert [pool[0].tokens for pool in one] == [path.tokens for path in walked]
+    assert [pool[0].tokens for pool in one] != [pool[0].tokens for pool in free]
+    for pool, path in zip(one, walked, strict=True):
+        assert pool[0].log_probs == pytest.approx(path.log_probs, abs=1e-12)
+
+
 @given(rows=st.integers(1, 40), vocabulary=st.integers(1, 3000), count=st.integers(1, 9), seed=st.integers(0, 10_000))
 def test_top_tokens_are_the_top_tokens(rows: int, vocabulary: int, count: int, seed: int) -> None:
     scores = torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed))
