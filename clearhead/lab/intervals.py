@@ -24,7 +24,13 @@ class Interval(NamedTuple):
         return (self.high - self.low) / 2
 
     def __str__(self) -> str:
-        return f"{short(self.mean)} ± {short(self.half)}" if self.half else short(self.mean)
+        """Two digits of the interval, and as many of the mean as it leaves standing."""
+        if self.half < 5e-5 * abs(self.mean) or not self.half:
+            return short(self.mean)
+        if max(abs(self.mean), self.half) < 1e-3:
+            return f"{self.mean:.1e} ± {self.half:.0e}"
+        places = max(0, min(4, 1 - math.floor(math.log10(self.half))))
+        return f"{self.mean:,.{places}f} ± {self.half:,.{places}f}"
 
 
 def interval(values: Sequence[float]) -> Interval:
@@ -41,7 +47,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 def short(value: float) -> str:
     """Three digits that mean something, without an exponent where it can be helped."""
-    if value == 0 or 1e-3 <= abs(value) < 1e5:
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
         digits = 3 - 1 - math.floor(math.log10(abs(value))) if value else 0
         return f"{value:,.{max(0, min(4, digits))}f}"
     return f"{value:.2e}"

@@ -153,7 +153,7 @@ EXPERIMENT = Experiment(
     verdict=verdict,
     figure=figure,
     quick={"seeds": 3, "steps": 300, "context": 64, "characters": 200_000, "windows": 64, "points": 10},
-    full={"seeds": 5, "steps": 1500, "context": 128, "characters": 2_000_000, "windows": 256, "points": 25},
+    full={"seeds": 5, "steps": 1000, "context": 128, "characters": 2_000_000, "windows": 256, "points": 25},
     columns={
         "seen": "loss as trained (nats)",
         "alone": "loss without a future (nats)",

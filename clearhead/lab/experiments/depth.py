@@ -126,6 +126,6 @@ EXPERIMENT = Experiment(
     verdict=verdict,
     figure=figure,
     quick={"seeds": 3, "parameters": 120_000, "characters": 300_000, "context": 64, "steps": 200, "windows": 64},
-    full={"seeds": 5, "parameters": 500_000, "characters": 3_000_000, "context": 128, "steps": 2000, "windows": 128},
+    full={"seeds": 5, "parameters": 500_000, "characters": 3_000_000, "context": 128, "steps": 1200, "windows": 128},
     columns={"loss": "loss (nats)", "parameters": "parameters", "d_model": "d_model"},
 )

@@ -63,6 +63,6 @@ EXPERIMENT = Experiment(
     verdict=verdict,
     figure=figure,
     quick={"seeds": 3, "parameters": 120_000, "layers": 2, "characters": 300_000, "context": 64, "steps": 200},
-    full={"seeds": 5, "parameters": 400_000, "layers": 3, "characters": 3_000_000, "context": 128, "steps": 2000},
+    full={"seeds": 5, "parameters": 400_000, "layers": 3, "characters": 3_000_000, "context": 128, "steps": 1200},
     columns={"loss": "loss (nats)", "parameters": "parameters", "d_model": "d_model", "d_ff": "d_ff"},
 )

@@ -155,7 +155,7 @@ EXPERIMENT = Experiment(
     verdict=verdict,
     figure=figure,
     quick={"seeds": 3, "depths": (2, 4, 8, 16), "trained": (2, 8), "steps": 150, "peak": 3e-3},
-    full={"seeds": 5, "depths": (2, 4, 8, 12, 16, 24), "trained": (2, 6, 12, 24), "steps": 600, "peak": 1e-3},
+    full={"seeds": 5, "depths": (2, 4, 8, 12, 16, 24), "trained": (2, 6, 12, 24), "steps": 400, "peak": 1e-3},
     columns={
         "shallow_warm": "loss, fewest layers, warm-up (nats)",
         "deep_warm": "loss, most layers, warm-up (nats)",

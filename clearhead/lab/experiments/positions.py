@@ -184,10 +184,10 @@ EXPERIMENT = Experiment(
         "seeds": 5,
         "context": 64,
         "characters": 2_000_000,
-        "steps": 2000,
+        "steps": 1500,
         "windows": 128,
         "list": 16,
-        "copy_steps": 1200,
+        "copy_steps": 1000,
     },
     columns={
         "bits_same": "bits per character at the trained length",

@@ -223,7 +223,7 @@ EXPERIMENT = Experiment(
         "lengths": (64, 128, 256, 512, 1024, 2048),
         "rounds": 7,
         "distances": (8, 32, 128, 256),
-        "steps": 1500,
+        "steps": 1000,
         "rows": 16,
     },
     columns={

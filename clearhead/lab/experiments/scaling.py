@@ -146,7 +146,7 @@ EXPERIMENT = Experiment(
         "d_k": (8, 16, 32, 64, 128, 256, 512),
         "keys": 128,
         "trained_d_k": (16, 64, 256),
-        "steps": 800,
+        "steps": 600,
         "points": 20,
     },
     columns={"last_loss": "validation loss (nats per token) at the largest trained d_k"},

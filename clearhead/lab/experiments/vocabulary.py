@@ -114,7 +114,7 @@ EXPERIMENT = Experiment(
         "characters": 4_000_000,
         "parameters": 1_060_000,
         "context": 64,
-        "steps": 1000,
+        "steps": 500,
     },
     columns={
         "smallest": "bits per byte, smallest vocabulary",

@@ -123,7 +123,7 @@ EXPERIMENT = Experiment(
     verdict=verdict,
     figure=figure,
     quick={"seeds": 3, "steps": 120, "layers": 3, "peaks": (1e-3, 4e-3, 1.6e-2)},
-    full={"seeds": 3, "steps": 1000, "layers": 4, "peaks": (5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)},
+    full={"seeds": 3, "steps": 500, "layers": 4, "peaks": (5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)},
     columns={
         "best": "loss at the best peak (nats)",
         "flat_peaks": "peaks that go flat",

@@ -94,7 +94,7 @@ EXPERIMENT = Experiment(
         "vocabularies": (512, 2048, 8192),
         "characters": 4_000_000,
         "context": 128,
-        "steps": 1000,
+        "steps": 600,
         "dropout": 0.0,
     },
     columns={
