@@ -172,6 +172,10 @@ def fused_attention(
     queries, keys = q.size(-2), k.size(-2)
     if causal and queries == 1:
         causal = False  # the newest token may see everything: no mask at all
+    if queries == 1 and k.size(1) != q.size(1):  # decoding: no key is repeated for the heads that share it
+        mask, added = (None if x is None else fold_heads(x, k.size(1)) for x in (may_attend, bias))
+        context, _ = fused_attention(fold_heads(q, k.size(1)), k, v, mask, added, dropout_rate=dropout_rate)
+        return context.reshape(q.size(0), -1, 1, v.size(-1)), None
     if q.device.type == "cpu" and keys <= SHORT and not torch.compiler.is_compiling():
         return short_attention(q, k, v, may_attend, bias, causal, dropout_rate), None
     if causal and (may_attend is not None or bias is not None or queries != keys):
@@ -184,6 +188,13 @@ def fused_attention(
         q, k, v, attn_mask=mask, dropout_p=dropout_rate, is_causal=causal, enable_gqa=k.size(1) != q.size(1)
     )
     return context, None
+
+
+def fold_heads(x: Tensor, groups: int) -> Tensor:
+    """(B, H, 1, T) -> (B, G, H/G, T): the single queries of the heads that share a key head, as queries of one head."""
+    if x.dim() == 2:
+        return x[None, None]
+    return x if x.size(1) == 1 else x.reshape(x.size(0), groups, -1, x.size(-1))
 
 
 def short_attention(
