@@ -33,7 +33,7 @@ def trained_seconds(run: Path) -> float:
     return float(json.loads(rows[-1])["seconds"]) if rows else 0.0
 
 
-AVERAGES = (1, 2, 3, 4, 6, 10)
+AVERAGES = (1, 2, 3, 4, 6, 10, 16)
 
 
 def train(run: Path, minutes: float, settings: list[str]) -> None:

@@ -10,10 +10,19 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
+from typing import TypeVar
 
 from clearhead.errors import InputError
 from clearhead.tokenizer.base import Tokenizer, check_dropout, check_special
-from clearhead.tokenizer.merge import LONG, Merges, merge, merge_steps, merge_with_dropout, whole_symbols
+from clearhead.tokenizer.merge import (
+    LONG,
+    Merges,
+    merge,
+    merge_steps,
+    merge_with_dropout,
+    whole_symbols,
+    words_after_a_merge,
+)
 from clearhead.tokenizer.split import Splitter
 
 Merge = tuple[bytes, bytes]
@@ -26,22 +35,26 @@ ALPHABET = bytes([*PRINTABLE, *(byte for byte in range(256) if byte not in PRINT
 
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udc7f\udd00-\udfff]")
 
+Found = TypeVar("Found")
 
-class WordCache(dict[str, str]):
-    """Word -> its symbols, computed when first asked for. Threads may share it: the worst is work done twice."""
+
+class WordCache(dict[str, Found]):
+    """Word -> what is found for it, computed when first asked for, and kept if the word has fewer than `longest`
+    characters. Threads may share it: the worst is work done twice."""
 
     LIMIT = 1 << 18  # words; when it is full it starts anew, which costs less than keeping track of use
 
-    def __init__(self, encode_word: Callable[[str], str]) -> None:
-        self._encode_word = encode_word
+    def __init__(self, compute: Callable[[str], Found], longest: int = LONG) -> None:
+        self._compute = compute
+        self._longest = longest
 
-    def __missing__(self, word: str) -> str:
-        symbols = self._encode_word(word)
-        if len(word) < LONG:
+    def __missing__(self, word: str) -> Found:
+        found = self._compute(word)
+        if len(word) < self._longest:
             if len(self) >= self.LIMIT:
                 self.clear()
-            self[word] = symbols
-        return symbols
+            self[word] = found
+        return found
 
 
 class BytePair(Tokenizer):
@@ -76,6 +89,7 @@ class BytePair(Tokenizer):
     def clear_cache(self) -> None:
         """Forget all words seen, as a new tokenizer would."""
         self._words = WordCache(self._encode_word)
+        self._following = WordCache(partial(words_after_a_merge, merges=self._merges), longest=32)
 
     def encode_ordinary(self, text: str, *, dropout: float = 0.0, generator: random.Random | None = None) -> list[int]:
         """The ids of a text in which special tokens are nothing special.
@@ -163,7 +177,7 @@ class BytePair(Tokenizer):
         # A word of unusual length is cut first: dropout cuts at random anyway, and this keeps its cost linear.
         symbols = self._as_symbols(word)
         parts = [symbols[start : start + LONG] for start in range(0, len(symbols), LONG)]
-        return "".join(merge_with_dropout(part, self._merges, dropout, generator) for part in parts)
+        return "".join(merge_with_dropout(part, self._following.__getitem__, dropout, generator) for part in parts)
 
     def _as_symbols(self, word: str) -> str:
         return "".join(map(self._alphabet.__getitem__, word.encode("utf-8", "surrogateescape")))

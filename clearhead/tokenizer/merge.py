@@ -8,7 +8,7 @@ rank, the leftmost is joined first.
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise, repeat
@@ -130,15 +130,26 @@ def merge_steps(word: str, merges: Merges) -> Iterator[tuple[int, int, str]]:
         yield rank, place, word
 
 
-def merge_with_dropout(word: str, merges: Merges, dropout: float, generator: random.Random) -> str:
+def merge_with_dropout(
+    word: str, following: Callable[[str], list[str]], dropout: float, generator: random.Random
+) -> str:
     """BPE-dropout (Provilkov et al., 2020, section 3): at each step every possible merge is left out by chance.
 
-    The same word is thus cut differently each time, which teaches a model what its tokens are made of.
+    The same word is thus cut differently each time, which teaches a model what its tokens are made of. `following`
+    gives the words that one merge makes of another; of those that are not left out, the first is taken.
     """
+    chance = generator.random
     while True:
-        ranks = map(merges.ranks.get, map(add, word, word[1:]), repeat(NEVER))
-        kept = [(rank, place) for place, rank in enumerate(ranks) if rank != NEVER and generator.random() >= dropout]
-        if not kept:
+        for after in following(word):
+            if chance() >= dropout:
+                word = after
+                break
+        else:
             return word
-        rank, place = min(kept)
-        word = word[:place] + merges.made[rank] + word[place + 2 :]
+
+
+def words_after_a_merge(word: str, merges: Merges) -> list[str]:
+    """The word after each merge that applies to it, the one that was learned first coming first."""
+    ranks = map(merges.ranks.get, map(add, word, word[1:]), repeat(NEVER))
+    found = sorted((rank, place) for place, rank in enumerate(ranks) if rank != NEVER)
+    return [word[:place] + merges.made[rank] + word[place + 2 :] for rank, place in found]

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -20,6 +21,7 @@ from clearhead.tokenizer.merge import (
     merge_steps,
     merge_with_dropout,
     whole_symbols,
+    words_after_a_merge,
 )
 
 LETTERS = "ab"
@@ -66,7 +68,7 @@ def test_every_way_of_merging_follows_the_definition(merges: list[tuple[str, str
     assert merge(word, table) == wanted
     assert merge_long(word, table) == wanted
     assert [word, *(after for _, _, after in merge_steps(word, table))][-1] == wanted
-    assert merge_with_dropout(word, table, 0.0, random.Random(0)) == wanted
+    assert merge_with_dropout(word, partial(words_after_a_merge, merges=table), 0.0, random.Random(0)) == wanted
 
 
 @given(merges=merge_lists(), text=st.text(LETTERS, min_size=1, max_size=300))
@@ -146,9 +148,9 @@ def test_a_million_equal_letters_is_an_ordinary_word(gpt2: BytePair) -> None:
 
 def test_dropout_leaves_out_merges_by_chance(gpt2: BytePair) -> None:
     word = gpt2._as_symbols(" unbelievable")
-    everything = merge_with_dropout(word, gpt2._merges, 1.0, random.Random(0))
+    everything = merge_with_dropout(word, gpt2._following.__getitem__, 1.0, random.Random(0))
     assert everything == word
-    cuts = {merge_with_dropout(word, gpt2._merges, 0.3, random.Random(seed)) for seed in range(50)}
+    cuts = {merge_with_dropout(word, gpt2._following.__getitem__, 0.3, random.Random(seed)) for seed in range(50)}
     assert len(cuts) > 10
     assert {"".join(gpt2.decode(map(ord, cut))) for cut in cuts} == {" unbelievable"}
 
@@ -156,9 +158,9 @@ def test_dropout_leaves_out_merges_by_chance(gpt2: BytePair) -> None:
 def test_dropout_keeps_each_merge_with_its_probability() -> None:
     """A word of one possible merge is merged in a share 1 − p of all draws."""
     table, symbol = tabulate([("a", "b")])
-    chance = random.Random(5)
+    chance, following = random.Random(5), partial(words_after_a_merge, merges=table)
     word = symbol["a"] + symbol["b"]
-    merged = sum(len(merge_with_dropout(word, table, 0.25, chance)) == 1 for _ in range(4000))
+    merged = sum(len(merge_with_dropout(word, following, 0.25, chance)) == 1 for _ in range(4000))
     assert merged == pytest.approx(3000, abs=120)  # four standard deviations
 
 
