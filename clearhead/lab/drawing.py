@@ -6,6 +6,7 @@ same numbers.
 """
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -64,6 +65,7 @@ def lines(
     log: str = "",  # "x", "y" or "xy"
     order: Sequence[str] = (),  # all names of the figure, so that a name looks the same in every panel
     share: bool = False,  # what is drawn lies between 0 and 1, wherever intervals reach
+    least: float = -math.inf,  # what no value can be below: bands end there
 ) -> None:
     """One line a series, with its interval as a band and its name at its end."""
     names = list(order) or list(series)
@@ -81,7 +83,7 @@ def lines(
             linewidth=1.6,
             markevery=max(1, len(at) // 12),
         )
-        low = [logarithmic_low(p) if "y" in log else p.low for p in points]
+        low = [logarithmic_low(p) if "y" in log else max(least, p.low) for p in points]
         axes.fill_between(at, low, [p.high for p in points], color=colour, alpha=0.15, linewidth=0)
     finish(axes, xlabel, ylabel, title)
     if "x" in log:

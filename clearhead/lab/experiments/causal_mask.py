@@ -130,7 +130,7 @@ def figure(results: Results) -> Figure:
     points = results.sizes["points"]
     steps = [results.sizes["steps"] / points * (number + 1) for number in range(points)]
     courses = {arm: results.curve(arm, "course") for arm in ARMS}
-    lines(axes[0], steps, courses, "update", "training loss (nats per character)", "What training shows")
+    lines(axes[0], steps, courses, "update", "training loss (nats per character)", "What training shows", least=0)
     alone = {arm: results.interval(arm, "alone") for arm in ARMS}
     dots(axes[1], alone, "validation loss (nats per character)", "What generation meets: no future to see")
     leaks = {arm: results.interval(arm, "leak") for arm in WRONG}

@@ -122,7 +122,7 @@ def figure(results: Results) -> Figure:
     stretch = results.sizes["steps"] / results.sizes["points"]
     steps = [stretch * (number + 1) for number in range(results.sizes["points"])]
     title = f"Training to sort, d_k = {results.sizes['trained_d_k'][-1]}"
-    lines(axes[3], steps, courses, "update", "training loss (nats per token)", title)
+    lines(axes[3], steps, courses, "update", "training loss (nats per token)", title, least=0)
     return drawn
 
 

@@ -96,16 +96,8 @@ def figure(results: Results) -> Figure:
         panel.annotate(
             "guessing by frequency: flat", (0.02, chance), xycoords=("axes fraction", "data"), fontsize=8, va="bottom"
         )
-        label = "validation loss (nats per token)"
-        lines(
-            panel,
-            results.sizes["peaks"],
-            series,
-            "peak learning rate",
-            label,
-            f"{placement}-norm; lines are warm-ups",
-            "x",
-        )
+        label, title = "validation loss (nats per token)", f"{placement}-norm; lines are warm-ups"
+        lines(panel, results.sizes["peaks"], series, "peak learning rate", label, title, "x", least=0)
     return drawn
 
 
