@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 
     def __str__(self) -> str:
         """Two digits of the interval, and as many of the mean as it leaves standing."""
-        if self.half < 5e-5 * abs(self.mean) or not self.half:
+        if self.half <= 5e-5 * abs(self.mean):
             return short(self.mean)
         if max(abs(self.mean), self.half) < 1e-3:
             return f"{self.mean:.1e} ± {self.half:.0e}"

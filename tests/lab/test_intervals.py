@@ -38,3 +38,11 @@ def test_differences_are_paired():
 
 def test_short_numbers():
     assert [short(value) for value in (0, 1234.5, 0.5, 0.00321, 1e-7)] == ["0", "1,234", "0.500", "0.0032", "1.00e-07"]
+
+
+def test_a_mean_is_shown_as_far_as_its_interval_leaves_it_standing() -> None:
+    shown = {(2.5964, 0.0562): "2.596 ± 0.056", (1234.5, 20.3): "1,234 ± 20", (3.2e-7, 1e-8): "3.2e-07 ± 1e-08"}
+    for (mean, half), text in shown.items():
+        assert str(Interval(mean, mean - half, mean + half)) == text
+    assert str(Interval(120_000.0, 120_000.0, 120_000.0)) == "120,000"
+    assert str(Interval(0.0, 0.0, 0.0)) == "0"
