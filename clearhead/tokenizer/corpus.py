@@ -82,7 +82,8 @@ def count_words(
     first = list(islice(batches, 2))
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if _CAN_FORK else 1
-    if workers == 1 or len(first) < 2:
+    # a daemonic process, such as a worker of multiprocessing.Pool, may not start others
+    if workers == 1 or len(first) < 2 or multiprocessing.current_process().daemon:
         for batch in chain(first, batches):
             counts.update(_count(pattern, batch))
             if progress is not None:

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import multiprocessing
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -83,6 +84,13 @@ def test_workers_change_nothing(monkeypatch: pytest.MonkeyPatch, stdlib: list[st
     assert alone == together
     assert sum(map(len, alone.elements())) == sum(map(len, some))
     assert train(some, 600, workers=1).to_json() == train(some, 600, workers=2).to_json()
+
+
+def test_a_worker_of_a_pool_may_learn_too(monkeypatch: pytest.MonkeyPatch, stdlib: list[str]) -> None:
+    """Such a worker may not start processes of its own, so it counts alone, with the same result."""
+    monkeypatch.setattr(corpus, "BLOCK", 1 << 14)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(count_words, (stdlib[:20], "gpt2", 2)) == count_words(stdlib[:20], "gpt2", 2)
 
 
 def test_an_iterator_is_read_no_faster_than_it_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
