@@ -38,7 +38,7 @@ def verdict(results: Results) -> Verdict:
         return Verdict("does not hold here", f"every other ratio is clearly worse: {sentence}")
     equal = [arm for arm, gap in worse.items() if gap.high < 0.02]
     if equal:
-        return Verdict("holds", f"{', '.join(equal)} does as well as 4x, within 0.02 nats: {sentence}")
+        return Verdict("holds", f"as good as 4x, within 0.02 nats: {', '.join(equal)}; {sentence}")
     return Verdict("cannot tell at this size", sentence)
 
 

@@ -98,10 +98,12 @@ def verdict(results: Results) -> Verdict:
         f"{arm} {results.mean(arm, 'untrained'):.2f} → {results.mean(arm, 'trained'):.2f}" for arm in several
     )
     gain = results.difference("1 head", best, "loss")
+    lowest = "One head has the lowest loss"
+    if best != "1 head":
+        lowest = f"{best} have the lowest loss, {gain} nats below one head"
     sentence = (
-        f"divergence of heads, untrained → trained, in bits: {shown}. {best} have the lowest loss, {gain} nats below "
-        f"one head; with 16 heads, removing one costs {results.mean('16 heads', 'most'):.2f} nats at most, and "
-        f"{results.mean('16 heads', 'spare'):.0%} of them cost less than 0.01"
+        f"divergence of heads, untrained → trained, in bits: {shown}. {lowest}; with 16 heads, removing one "
+        f"costs {results.mean('16 heads', 'most'):.2f} nats at most, and {results.mean('16 heads', 'spare'):.0%} of them cost less than 0.01"
     )
     if all(low > 0 for low in more.values()) and gain.low > 0:
         return Verdict("holds", sentence)

@@ -123,7 +123,7 @@ EXPERIMENT = Experiment(
         "seeds": 5,
         "locales": ("en", "de", "fr", "es", "it", "nl", "pl", "sv", "tr", "fi"),
         "examples": 50_000,
-        "steps": 1500,
+        "steps": 1000,
         "max_tokens": 1024,
     },
     columns={

@@ -222,7 +222,7 @@ EXPERIMENT = Experiment(
         "seeds": 3,
         "lengths": (64, 128, 256, 512, 1024, 2048),
         "rounds": 7,
-        "distances": (8, 32, 128, 256),
+        "distances": (8, 32, 128),
         "steps": 1000,
         "rows": 16,
     },
