@@ -103,7 +103,8 @@ def verdict(results: Results) -> Verdict:
         lowest = f"{best} have the lowest loss, {gain} nats below one head"
     sentence = (
         f"divergence of heads, untrained → trained, in bits: {shown}. {lowest}; with 16 heads, removing one "
-        f"costs {results.mean('16 heads', 'most'):.2f} nats at most, and {results.mean('16 heads', 'spare'):.0%} of them cost less than 0.01"
+        f"costs {results.mean('16 heads', 'most'):.2f} nats at most, and "
+        f"{results.mean('16 heads', 'spare'):.0%} of them cost less than 0.01"
     )
     if all(low > 0 for low in more.values()) and gain.low > 0:
         return Verdict("holds", sentence)
