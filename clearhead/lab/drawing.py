@@ -90,7 +90,8 @@ def lines(
         # powers of two are what lengths and widths are made of
         axes.set_xscale("log", base=2)
         if len(x) <= 10:
-            axes.set_xticks(list(x), [f"{value:g}" for value in x])
+            shown = [f"{value:g}" if value < 10_000 else f"{value / 1000:.0f}k" for value in x]
+            axes.set_xticks(list(x), shown, fontsize=8 if len(x) > 6 else None)  # many stand close together
             axes.xaxis.set_minor_locator(NullLocator())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))  # updates, layers: what is counted
