@@ -64,9 +64,9 @@ def verdict(results: Results) -> Verdict:
     loss = results.difference("0.1", "none", "loss")
     right = results.difference("0.1", "none", "exact")
     gain = mean_gain(results, "none")
-    shown = ", ".join(f"{arm} {mean_gain(results, arm)}" for arm in ARMS)
+    shown = ", ".join(f"{mean_gain(results, arm)} (ε = {SMOOTHING[arm]:g})" for arm in ARMS)
     sentence = (
-        f"ε = 0.1 changes the loss by {loss} nats and the share of right answers by {right} (to "
+        f"smoothing by 0.1 changes the loss by {loss} nats and the share of right answers by {right} (to "
         f"{results.mean('0.1', 'exact'):.3f} from {results.mean('none', 'exact'):.3f}); averaging changes the share of "
         f"right answers by {shown}"
     )

@@ -164,7 +164,7 @@ def verdict(results: Results) -> Verdict:
         for arm, name in (("transformer", "Transformer"), ("lstm", "LSTM"))
     )
     sentence = (
-        f"time of an LSTM step over the Transformer's, same tokens, by length: {shown}. A copy over {far} tokens of "
+        f"Time of an LSTM step over the Transformer's, same tokens, by length: {shown}. A copy over {far} tokens of "
         f"filler costs {costs} ({steps:,} updates at most)"
     )
     faster = [length for length, ratio in zip(lengths, ratios, strict=True) if ratio > 1]
