@@ -41,14 +41,14 @@ def test_a_changed_number_changes_the_verdict():
     experiment = find("scaling")
     arms = {"scaled": 0.2, "unscaled": 0.8, "unscaled, small start": 0.3}
 
-    def word(losses):
+    def verdict(losses, entropy=0.05, gradient=0.05):
         cells = [
             store.Cell(
                 arm,
                 seed,
                 {
-                    "entropy": [0.9 if arm != "unscaled" else 0.05],
-                    "gradient": [0.2 if arm != "unscaled" else 0.05],
+                    "entropy": [0.9 if arm != "unscaled" else entropy],
+                    "gradient": [0.2 if arm != "unscaled" else gradient],
                     "last_loss": loss + 0.01 * seed,
                 },
             )
@@ -56,11 +56,14 @@ def test_a_changed_number_changes_the_verdict():
             for seed in (1, 2, 3)
         ]
         sizes = {"d_k": [512], "trained_d_k": [128]}
-        return experiment.verdict(store.Results(sizes, cells)).word
+        return experiment.verdict(store.Results(sizes, cells))
 
-    assert word(arms) == "holds only if"
-    assert word(arms | {"unscaled, small start": 0.75}) == "holds"
-    assert word(arms | {"unscaled": 0.1}) == "does not hold here"
+    assert verdict(arms).word == "holds only if"
+    assert verdict(arms | {"unscaled, small start": 0.75}).word == "holds"
+    assert verdict(arms | {"unscaled": 0.1}).word == "does not hold here"
+    for kept, said in (({"entropy": 0.6}, "not saturated"), ({"gradient": 0.15}, "gradients shrink less")):
+        assert verdict(arms, **kept).word == "does not hold here"
+        assert said in verdict(arms, **kept).sentence
 
 
 @pytest.mark.parametrize(
