@@ -69,8 +69,7 @@ def restore_optimizers(loop: Loop, saved: dict[str, Tensor]) -> None:
     """Hand each optimizer what it remembered of each parameter."""
     parameters = dict(loop.model.named_parameters())
     owner = {p: o for o in loop.optimizers for group in o.param_groups for p in group["params"]}
-    # sorted: sharding is something ranks do together, and the order in which a file is read may differ between them
-    for full_name, tensor in sorted(saved.items()):
+    for full_name, tensor in saved.items():
         key, name = full_name.split(".", 1)
         parameter = parameters[name]
         placed = shard_like(tensor, parameter) if tensor.dim() else tensor.to(parameter.device)

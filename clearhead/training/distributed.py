@@ -85,12 +85,13 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def shard_like(full: Tensor, like: Tensor) -> Tensor:
-    """This rank's part of a full tensor, laid out as `like` is."""
+    """This rank's part of a full tensor that every rank has, laid out as `like` is. Nothing is sent around, so ranks
+    need not ask in the same order, and the order in which a file is read differs between processes."""
     if not hasattr(like, "device_mesh"):
         return full.to(device=like.device)
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(full.to(like.device), like.device_mesh, like.placements)  # type: ignore[attr-defined]
+    return distribute_tensor(full.to(like.device), like.device_mesh, like.placements, src_data_rank=None)  # type: ignore[attr-defined]
 
 
 def pick_device(wanted: str) -> torch.device:
