@@ -1,5 +1,6 @@
 """Two real processes on gloo: the same result as one, the same bits after a kill, an end instead of a hang."""
 
+import gc
 import hashlib
 import os
 import signal
@@ -147,6 +148,29 @@ def test_two_processes_killed_and_resumed_end_in_the_same_bits(parallel: str, tm
     assert processes(2, resumed) == [0, 0]
     for file in (MODEL, OPTIMIZER):
         assert digest(broken / LAST / file) == digest(straight / LAST / file)
+
+
+def test_a_group_outlives_the_error_that_broke_it(tmp_path: Path) -> None:
+    """If it died with the frames of the error, inside DDP's destructor, it would now and then wait there for ever."""
+
+    def threads() -> list[str]:
+        return [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()]
+
+    def work(rank: int) -> None:
+        import torch._dynamo  # noqa: F401 (imported first by DDP itself, it holds the group by accident)
+
+        def fail(loop: Loop) -> None:
+            raise ZeroDivisionError
+
+        Loop.one_update = fail  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            finish(tmp_path)
+        gc.collect()
+        assert "pt_gloo_runloop\n" in threads()
+
+    if not Path("/proc/self/task").is_dir():
+        pytest.skip("threads are listed in /proc")
+    assert processes(2, work) == [0, 0]
 
 
 def test_a_signal_to_one_rank_stops_both_at_the_same_step(tmp_path: Path) -> None:
