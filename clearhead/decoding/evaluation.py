@@ -47,12 +47,13 @@ def compare(
         theirs: Any = found[key][0]
         ours: Any = found[key][1]
         result[name] = {
-            "score": ours.score,
-            "interval": ours.ci,
-            "baseline": theirs.score,
-            "baseline_interval": theirs.ci,
+            # some of theirs are NumPy's numbers, which JSON does not know
+            "score": float(ours.score),
+            "interval": float(ours.ci),
+            "baseline": float(theirs.score),
+            "baseline_interval": float(theirs.ci),
             # of two equal systems no resample differs, which the library's count takes for the rarest case
-            "p": 1.0 if ours.score == theirs.score else ours.p_value,
+            "p": 1.0 if ours.score == theirs.score else float(ours.p_value),
             "signature": str(signatures[key]),
         }
     return result

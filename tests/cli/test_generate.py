@@ -68,6 +68,8 @@ def test_evaluate_files(run: Path, text_run: Path, tmp_path: Path, monkeypatch, 
     table = call(monkeypatch, capfdbinary, *words, "--baseline", tmp_path / "r")[1].decode()
     assert "BLEU" in table
     assert "p = " in table
+    out = call(monkeypatch, capfdbinary, *words, "--baseline", tmp_path / "r", "--json")[1]
+    assert 0 < json.loads(out)["results"][str(tmp_path / "s")]["BLEU"]["p"] <= 1
     out = call(monkeypatch, capfdbinary, "evaluate", text_run, "--text", tmp_path / "s", "--json")[1]
     scores = json.loads(out)["results"][str(tmp_path / "s")]
     assert scores["bytes"] == len((tmp_path / "s").read_bytes().strip())
