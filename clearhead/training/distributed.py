@@ -23,9 +23,9 @@ from clearhead.errors import InputError
 
 PATIENCE = timedelta(minutes=10)  # a collective that takes longer will never end
 
-# Every group this process has joined, kept to its end. DDP would else be the last to hold a group and let go of it with
-# the interpreter locked; the group's destructor waits for its threads, and one of them may be waiting for that lock to
-# let go of a tensor: after a broken connection, a survivor would then wait for ever instead of ending with the error.
+# The group this process has joined, kept until it joins another. DDP would else be the last to hold it, and let go of
+# it with the interpreter locked; the group's destructor waits for its threads, and one of them may wait for that lock
+# to let go of a tensor: after a broken connection, a survivor would hang there instead of ending with the error.
 JOINED: list[Any] = []
 
 
@@ -136,7 +136,7 @@ def gathered(device: str = "auto", parallel: Literal["ddp", "fsdp"] = "ddp") -> 
     store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     backend = "nccl" if chosen.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
-    JOINED.append(dist.group.WORLD)
+    JOINED[:] = [dist.group.WORLD]
     ranks = Ranks(dist.get_rank(), count, chosen)
     ranks.parallel = parallel
     try:
