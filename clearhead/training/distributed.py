@@ -9,7 +9,7 @@ survivors end with an error, which torchrun turns into a restart if it was asked
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Literal
@@ -97,6 +97,18 @@ def shard_like(full: Tensor, like: Tensor) -> Tensor:
     from torch.distributed.tensor import distribute_tensor
 
     return distribute_tensor(full.to(like.device), like.device_mesh, like.placements, src_data_rank=None)  # type: ignore[attr-defined]
+
+
+def divided(work: Callable[[Tensor], Tensor], items: Tensor) -> Tensor:
+    """`work(items)`, row by row, where every rank has all items: each does its part of the rows and sends it around."""
+    count = dist.get_world_size() if dist.is_initialized() else 1
+    if count == 1:
+        return work(items)
+    each = -(-len(items) // count)
+    padded = torch.cat([items, items.new_zeros(each * count - len(items), *items.shape[1:])])
+    done = torch.empty_like(padded)
+    dist.all_gather_into_tensor(done, work(padded[each * dist.get_rank() :][:each]).contiguous())
+    return done[: len(items)]
 
 
 def pick_device(wanted: str) -> torch.device:

@@ -2,8 +2,8 @@
 
 Adam (Kingma and Ba, 2015) with the paper's β₂ = 0.98 and ε = 1e-9 (section 5.3). AdamW (Loshchilov and Hutter, 2019)
 takes the decay out of the gradient, and only matrices decay: a norm's weight belongs near one, not near zero, and a
-bias costs nothing. Muon (Jordan et al., 2024) makes the step of each matrix inside the layers orthogonal, so that all
-its directions learn at one speed; embeddings, norms and biases stay with AdamW, at the same rate.
+bias costs nothing. Muon makes the step of each matrix inside the layers orthogonal, so that all its directions learn at
+one speed (muon.py); embeddings, norms and biases stay with AdamW, at the same rate.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.training.config import TrainingSettings
+from clearhead.training.muon import Muon
 
 
 def groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -31,9 +32,7 @@ def build_optimizers(model: nn.Module, settings: TrainingSettings) -> list[torch
         inside = {id(p) for name, p in model.named_parameters() if ".layers." in name}
         orthogonal = [p for p in matrices if id(p) in inside]
         matrices = [p for p in matrices if id(p) not in inside]
-        optimizers.append(
-            torch.optim.Muon(orthogonal, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw")
-        )
+        optimizers.append(Muon(orthogonal, settings.weight_decay))
     decay = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     return [*optimizers, torch.optim.AdamW(decay, betas=betas, eps=epsilon, **kernels(model))]
 

@@ -96,6 +96,14 @@ def test_two_processes_do_what_one_does(parallel: str, accumulate: int, alone: P
     assert logs[0] == logs[1]  # only the first rank writes
 
 
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_muon_sees_whole_matrices_and_shares_them_out(parallel: str, tmp_path: Path) -> None:
+    changes = {"dropout": 0.0, "optimizer": "muon", "weight_decay": 0.1}
+    finish(tmp_path / "one", **changes)
+    assert processes(2, lambda rank: finish(tmp_path / "two", **changes, parallel=parallel)) == [0, 0]
+    assert_same(tmp_path / "two", tmp_path / "one")
+
+
 @pytest.mark.parametrize(
     ("first", "then"), [(("ddp", 2), ("ddp", 1)), (("fsdp", 2), ("ddp", 1)), (("ddp", 1), ("fsdp", 2))]
 )
