@@ -19,13 +19,14 @@ from typing import Any
 
 import torch
 
-from bench.measure import Contestant, compete, machine, report, torch_threads
+from bench.measure import Contestant, compete, report, torch_threads
 from clearhead.decoding.beam import BeamSearch, beam_search
 from clearhead.decoding.constraints import Constraints
 from clearhead.decoding.engine import Engine
 from clearhead.decoding.greedy import greedy
 from clearhead.decoding.steps import ModelSteps
 from clearhead.interop.families import read
+from clearhead.machine import machine
 from clearhead.model import EncoderDecoder, build, configure, count_parameters
 from clearhead.model.positions import sinusoids
 
@@ -288,7 +289,7 @@ def positions(processor_time: bool) -> None:
 
 def main() -> None:
     wanted = sys.argv[1:] or ["base", "tiny", "positions"]
-    print(machine(), f"torch {torch.__version__}", sep=", ")
+    print(machine())
     for size in ("base", "tiny"):
         if size in wanted:
             for batch, beam in ((1, 1), (32, 1), (32, 4)):

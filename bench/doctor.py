@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
-from bench.measure import machine
 from clearhead.doctor.describe import Description
 from clearhead.doctor.examine import check
 from clearhead.doctor.hosts.describe import describe
 from clearhead.doctor.mutants import HOSTS, Mutant, load, table
 from clearhead.doctor.mutants.benign import BENIGN
 from clearhead.doctor.probes import PROBES, SLOW
+from clearhead.machine import machine
 
 RESULTS = Path("runs") / "bench" / "doctor.json"
 
@@ -163,7 +163,7 @@ def main() -> None:
             run_host(host, results)
     if wanted in (None, "zoo"):
         run_zoo(results)
-    print(f"\n{machine()}, torch {torch.__version__}\n")
+    print(f"\n{machine()}\n")
     for part in (rates(results), matrix(results), zoo_table(results)):
         print(part, end="\n\n")
 

@@ -7,8 +7,6 @@ be many times slower than one, and a peer must not lose to a bad setting).
 """
 
 import gc
-import os
-import platform
 import random
 import statistics
 import subprocess
@@ -108,22 +106,3 @@ def peak_memory(module: str, *arguments: str) -> int:
     """Run `python -m module arguments…` in a fresh process; it must print its own peak in bytes as its last line."""
     done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=True)
     return int(done.stdout.strip().splitlines()[-1])
-
-
-def resident_bytes(peak: bool = False) -> int:
-    """This process's resident set, now or at its peak, from /proc (Linux)."""
-    wanted = "VmHWM:" if peak else "VmRSS:"
-    with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith(wanted):
-                return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status has no {wanted}")
-
-
-def machine() -> str:
-    """The machine in one line, to stand beside every figure."""
-    name = platform.processor() or platform.machine()
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo") as info:
-            name = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), name)
-    return f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}"

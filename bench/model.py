@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import clearhead
-from bench.measure import Contestant, compete, machine, peak_memory, report, resident_bytes, torch_threads
+from bench.measure import Contestant, compete, peak_memory, report, torch_threads
+from clearhead.machine import forget_peak, machine, resident
 from clearhead.model import attention, fused_attention, tap
 from clearhead.training.loss import summed_loss
 
@@ -131,9 +132,10 @@ def attention_memory(kind: str, length: int) -> None:
     warm = torch.randn(1, 8, 128, 64, requires_grad=True)
     function(warm, warm, warm, causal=True)[0].sum().backward()
     q, k, v = (torch.randn(1, 8, length, 64, requires_grad=True) for _ in range(3))
-    before = resident_bytes()
+    forget_peak()
+    before = resident()
     function(q, k, v, causal=True)[0].sum().backward()
-    print(resident_bytes(peak=True) - before)
+    print(resident(peak=True) - before)
 
 
 def tap_share(calls: int = 200_000) -> float:
@@ -159,7 +161,7 @@ def main() -> None:
     if options.memory:
         attention_memory(options.memory, options.length)
         return
-    print(machine(), f"torch {torch.__version__}", sep=", ")
+    print(machine())
     for name in SIZES if options.size == "all" else [options.size]:
         step_time(name, options.rounds)
     plain, fused = (

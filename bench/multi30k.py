@@ -17,9 +17,9 @@ from pathlib import Path
 
 from sacrebleu.metrics import BLEU
 
-from bench.measure import machine
 from clearhead.data.files import data_folder, read
 from clearhead.decoding.load import load
+from clearhead.machine import machine
 from clearhead.run import Run, read_state
 from clearhead.training.checkpoint import average
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import torch
 
-from bench.measure import machine
 from clearhead.data.settings import DataSettings
+from clearhead.machine import machine
 from clearhead.training.config import Recipe, TrainingSettings
 from clearhead.training.session import train
 

@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.measure import machine
 from clearhead.data.files import data_folder
 from clearhead.data.splits import build as build_data
+from clearhead.machine import machine
 from clearhead.model import build
 from clearhead.training.config import load_recipe
 from clearhead.training.distributed import Ranks

@@ -19,9 +19,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench import model as peers
-from bench.measure import Contestant, compete, machine, report, torch_threads
+from bench.measure import Contestant, compete, report, torch_threads
 from clearhead.data.batch import Batch, Dataset
 from clearhead.data.splits import build as build_data
+from clearhead.machine import machine
 from clearhead.model import build, configure
 from clearhead.training.config import TrainingSettings, load_recipe
 from clearhead.training.loop import Loop

@@ -23,7 +23,8 @@ import tiktoken
 from babel import Locale, dates
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from bench.measure import Contestant, compete, machine, report
+from bench.measure import Contestant, compete, report
+from clearhead.machine import machine
 from clearhead.tokenizer import SPECIAL, BytePair, load, train
 from clearhead.tokenizer.split import GPT2
 

@@ -6,13 +6,12 @@ again. `gather` puts all cells of an experiment into one file, for the report an
 
 import json
 import math
-import os
-import platform
 from pathlib import Path
 from typing import Any
 
 from clearhead.errors import InputError
 from clearhead.lab.experiment import FIRST_SEED, Cell, Experiment, Numbers, Results
+from clearhead.machine import machine
 from clearhead.tokenizer.base import write_whole
 
 FORMAT = "clearhead-lab-1"
@@ -112,14 +111,3 @@ def command(experiment: Experiment, quick: bool, seeds: int) -> str:
     """What to type to measure the same."""
     more = "" if seeds == experiment.sizes(quick)["seeds"] else f" --seeds {seeds}"
     return f"clearhead lab run {experiment.name}{' --quick' if quick else ''}{more}"
-
-
-def machine() -> str:
-    """The machine in one line, to stand beside every figure."""
-    import torch
-
-    model = platform.processor() or platform.machine()
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo") as info:
-            model = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), model)
-    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
 from clearhead.errors import InputError
+from clearhead.machine import native_bfloat16
 
 PATIENCE = timedelta(minutes=10)  # a collective that takes longer will never end
 
@@ -127,7 +128,7 @@ def pick_precision(wanted: str, device: torch.device) -> str:
     if wanted != "auto":
         return wanted
     native = {"cuda": torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)}
-    native["cpu"] = any(torch.cpu.get_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16"))
+    native["cpu"] = native_bfloat16()
     return "bfloat16" if native.get(device.type) else "float32"
 
 

@@ -5,8 +5,6 @@ a (B, H, S, S) tensor of numbers, as much hand-written code does, and holds all 
 that a fused kernel never makes (S, S) tensors at all; and both are also compiled. The question is which step won what.
 """
 
-import ctypes
-import gc
 import math
 import statistics
 import time
@@ -19,6 +17,7 @@ from torch import Tensor
 from clearhead.errors import InputError
 from clearhead.lab.drawing import lines, panels
 from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
+from clearhead.machine import forget_peak, resident
 from clearhead.model.attention import attention, fused_attention
 from clearhead.training.compile import cannot_compile
 
@@ -67,20 +66,6 @@ def stack(arm: str, layers: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     return compiled
 
 
-def resident(peak: bool) -> int:
-    """Bytes of this process in memory, now or at most since `forget_peak`."""
-    with open("/proc/self/status") as status:
-        found = next(line for line in status if line.startswith("VmHWM:" if peak else "VmRSS:"))
-    return int(found.split()[1]) * 1024
-
-
-def forget_peak() -> None:
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # glibc: what was freed goes back to the system, else it is held from the start
-    with open("/proc/self/clear_refs", "w") as refs:
-        refs.write("5")  # Linux: the peak starts again from here
-
-
 def cost_of(run: Callable[[Tensor, Tensor, Tensor], Tensor], length: int, rounds: int) -> tuple[float, float]:
     """Median milliseconds and peak megabytes of a forward and a backward pass."""
     q, k, v = (torch.randn(1, HEADS, length, WIDTH, requires_grad=True) for _ in range(3))
@@ -91,7 +76,7 @@ def cost_of(run: Callable[[Tensor, Tensor, Tensor], Tensor], length: int, rounds
 
     once()  # compiles, where there is something to compile
     forget_peak()
-    before = resident(peak=False)
+    before = resident()
     once()
     held = resident(peak=True) - before
     seconds = []
