@@ -107,9 +107,10 @@ def divided(work: Callable[[Tensor], Tensor], items: Tensor) -> Tensor:
         return work(items)
     each = -(-len(items) // count)
     padded = torch.cat([items, items.new_zeros(each * count - len(items), *items.shape[1:])])
-    done = torch.empty_like(padded)
-    dist.all_gather_into_tensor(done, work(padded[each * dist.get_rank() :][:each]).contiguous())
-    return done[: len(items)]
+    mine = work(padded[each * dist.get_rank() :][:each]).contiguous()
+    parts = [torch.empty_like(mine) for _ in range(count)]
+    dist.all_gather(parts, mine)
+    return torch.cat(parts)[: len(items)]
 
 
 def pick_device(wanted: str) -> torch.device:
