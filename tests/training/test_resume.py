@@ -102,6 +102,17 @@ def test_killed_and_resumed_it_ends_in_the_same_bits(moment: str, straight: Path
     assert sorted(os.listdir(tmp_path / "checkpoints")) == sorted(os.listdir(straight / "checkpoints"))
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_the_other_optimizers_remember_as_much(optimizer: str, tmp_path: Path) -> None:
+    changes = {"optimizer": optimizer, "weight_decay": 0.1}
+    finish(tmp_path / "straight", **changes)
+    for steps in (9, 24):
+        assert in_a_process(lambda steps=steps: finish(tmp_path / "broken", steps=steps, **changes)) == 0  # type: ignore[misc]
+    for file in (MODEL, OPTIMIZER):
+        one, two = (tmp_path / run / "checkpoints/step_00000024" / file for run in ("straight", "broken"))
+        assert digest(one) == digest(two)
+
+
 def test_dropout_is_on_in_these_tests() -> None:
     """Otherwise equal bits would say nothing about random numbers."""
     assert small.recipe().model["dropout"]["residual"] > 0
