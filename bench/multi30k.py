@@ -4,7 +4,7 @@
 processes of one thread, to its end or for so many minutes of training (the same command goes on, and earlier calls
 count), then scores every checkpoint on the validation set by greedy search, and averages of the last few by beam
 search. The best of these is scored, once, on test 2016: sacreBLEU, cased and lowercased, with signatures. The test set
-is read nowhere else. A run that has ended goes on with more steps: `--minutes 180 --set training.steps=3900`.
+is read nowhere else. A run that has ended goes on with more steps: `--minutes 180 --set training.steps=3500`.
 """
 
 import argparse
