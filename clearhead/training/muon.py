@@ -22,8 +22,8 @@ POLYNOMIAL = (3.4445, -4.7750, 2.0315)  # the authors': steep at zero, so that s
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """(N, rows, columns) -> the same, with the singular values of each matrix between about 0.7 and 1.2, but for those a
-    thousand times smaller than the largest, which five rounds do not lift so far."""
+    """(N, rows, columns) -> the same, with the singular values of each matrix between about 0.7 and 1.2, but for
+    those a thousand times smaller than the largest, which five rounds do not lift so far."""
     native = pick_precision("auto", matrices.device) == "bfloat16"
     x = matrices.to(torch.bfloat16 if native else torch.float32)
     tall = x.size(-2) > x.size(-1)
