@@ -120,8 +120,12 @@ def pytest_torch_checks(spec: Description) -> Iterator[tuple[str, Callable[[], o
 
     logits = Logits().eval()
     yield "contract", lambda: peer.check_inference_contract(logits, batch)
-    yield "checkpoint", lambda: peer.assert_checkpoint_roundtrip(lambda: make().model, tuple(
-        batch[name] for name in ("input_ids", "target") if name in batch))
+    yield (
+        "checkpoint",
+        lambda: peer.assert_checkpoint_roundtrip(
+            lambda: make().model, tuple(batch[name] for name in ("input_ids", "target") if name in batch)
+        ),
+    )
     yield "gradients", lambda: peer.assert_gradients_finite(make(), batch, loss_of)
     yield "all parameters", lambda: peer.assert_all_params_receive_grad(make(), batch, loss_of)
     if subject.views[-1].padded:
@@ -143,10 +147,15 @@ def pytest_torch_checks(spec: Description) -> Iterator[tuple[str, Callable[[], o
         yield "reference", lambda: peer.assert_matches_reference(candidate, known.output, known.inputs)
     if isinstance(spec, CausalLM) and spec.cached is not None:
         cached, shaken = spec.cached, subject.model()
-        yield "streaming", lambda: peer.assert_streaming_equivalent(
-            lambda tokens: outputs(spec.forward(shaken, tokens)),
-            lambda tokens, state: cached(shaken, tokens, state),
-            subject.tokens(2, 11), chunk_sizes=(1, 3), init_state=lambda: None,
+        yield (
+            "streaming",
+            lambda: peer.assert_streaming_equivalent(
+                lambda tokens: outputs(spec.forward(shaken, tokens)),
+                lambda tokens, state: cached(shaken, tokens, state),
+                subject.tokens(2, 11),
+                chunk_sizes=(1, 3),
+                init_state=lambda: None,
+            ),
         )
 
 

@@ -41,9 +41,7 @@ class TorchSeq2Seq(nn.Module):
         )  # fmt: skip
 
     def embed(self, tokens: Tensor) -> Tensor:
-        return self.dropout(
-            self.embedding(tokens) * self.embedding.embedding_dim**0.5 + self.table[: tokens.size(1)]
-        )
+        return self.dropout(self.embedding(tokens) * self.embedding.embedding_dim**0.5 + self.table[: tokens.size(1)])
 
     def forward(self, source: Tensor, source_padding: Tensor, target: Tensor) -> Tensor:
         causal = nn.Transformer.generate_square_subsequent_mask(target.size(1))
@@ -71,8 +69,13 @@ def marian(size: dict[str, int], dropout: float) -> nn.Module:
 def ours(size: dict[str, int], dropout: dict[str, float], placement: str) -> nn.Module:
     return clearhead.build(
         clearhead.configure(
-            vocab_size=VOCABULARY, d_model=size["d_model"], heads=size["heads"], d_ff=size["d_ff"],
-            encoder_layers=size["layers"], decoder_layers=size["layers"], dropout=dropout,
+            vocab_size=VOCABULARY,
+            d_model=size["d_model"],
+            heads=size["heads"],
+            d_ff=size["d_ff"],
+            encoder_layers=size["layers"],
+            decoder_layers=size["layers"],
+            dropout=dropout,
             norm={"placement": placement},
         )
     )

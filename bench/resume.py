@@ -28,8 +28,15 @@ RECIPE = Recipe(
     DataSettings(task="copy", examples=600, held_out=60),
     {"preset": "tiny", "d_model": 32, "heads": 2, "d_ff": 64, "encoder_layers": 1, "decoder_layers": 1},
     training=TrainingSettings(
-        steps=STEPS, max_tokens=256, warmup=20, peak=3e-3, label_smoothing=0.1, validate_every=6, checkpoint_every=4,
-        threads=1, log_every=1,
+        steps=STEPS,
+        max_tokens=256,
+        warmup=20,
+        peak=3e-3,
+        label_smoothing=0.1,
+        validate_every=6,
+        checkpoint_every=4,
+        threads=1,
+        log_every=1,
     ),
 )
 

@@ -82,9 +82,11 @@ def contestants(name: str, data: Dataset, plan: list[list[int]]) -> list[Contest
     marian_update = peer_update(
         marian,
         data,
-        lambda b: marian(
-            input_ids=b.inputs["source"], attention_mask=padding_of(b).long(), decoder_input_ids=b.inputs["target"]
-        ).logits,
+        lambda b: (
+            marian(
+                input_ids=b.inputs["source"], attention_mask=padding_of(b).long(), decoder_input_ids=b.inputs["target"]
+            ).logits
+        ),
     )
 
     def ours(dropout: dict[str, float], placement: str, precision: str) -> Callable[[], None]:

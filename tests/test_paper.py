@@ -42,7 +42,7 @@ def test_3_2_1_scores_keep_the_variance_of_their_inputs() -> None:
 
 
 def test_3_2_2_heads_cost_nothing() -> None:
-    """"Similar" in the paper is equal here: the same parameters and matrix products for any number of heads."""
+    """ "Similar" in the paper is equal here: the same parameters and matrix products for any number of heads."""
     costs = {
         heads: total(account(replace(SMALL, heads=heads, kernels="plain"), Size(2, 6)).values()) for heads in (1, 4, 8)
     }

@@ -69,9 +69,7 @@ def sheet(config: ModelConfig, size: Size | None = None) -> list[Shape]:
 
 def shallow(config: ModelConfig) -> ModelConfig:
     """One layer of each stack, to look at: the others are like it."""
-    return replace(
-        config, encoder_layers=min(config.encoder_layers, 1), decoder_layers=min(config.decoder_layers, 1)
-    )
+    return replace(config, encoder_layers=min(config.encoder_layers, 1), decoder_layers=min(config.decoder_layers, 1))
 
 
 def spell(name: str, letters: str, tensor: Tensor) -> tuple[str, ...]:

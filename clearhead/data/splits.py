@@ -39,9 +39,7 @@ class Splits:
                 yield name, skipped
 
 
-def build(
-    settings: DataSettings, tokenizer: Tokenizer | None = None, asked: TokenizerSettings | None = None
-) -> Splits:
+def build(settings: DataSettings, tokenizer: Tokenizer | None = None, asked: TokenizerSettings | None = None) -> Splits:
     """Read or make the data. Without a `tokenizer`, the one that is `asked` for is learned from the training part."""
     asked = asked or TokenizerSettings()
     kind = settings.kind()
@@ -122,9 +120,7 @@ def build_lists(settings: DataSettings, tokenizer: Tokenizer | None, asked: Toke
             raise InputError(f"tokenizer.kind must be 'integers' for task = {settings.task!r}")
         tokenizer = Integers(settings.symbols)
     assert settings.task is not None
-    lists = make_lists(
-        settings.examples + 2 * settings.held_out, settings.symbols, settings.shortest, settings.longest
-    )
+    lists = make_lists(settings.examples + 2 * settings.held_out, settings.symbols, settings.shortest, settings.longest)
     texts = make_examples(settings.task, lists)
     test, validation, train = (
         texts[: settings.held_out],

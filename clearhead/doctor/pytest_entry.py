@@ -1,9 +1,9 @@
 """One test item for each probe: put two lines into a test file, and every pull request is examined.
 
-    from clearhead import doctor
-    from mypackage.model import spec
+from clearhead import doctor
+from mypackage.model import spec
 
-    test_model = doctor.parametrize(spec)
+test_model = doctor.parametrize(spec)
 """
 
 from collections.abc import Callable, Iterable

@@ -69,7 +69,12 @@ SIZES = {  # our names for sizes, and what configurations of `transformers` call
     "heads": ("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads", "decoder_attention_heads"),
     "kv_heads": ("num_key_value_heads",),
     "layers": (
-        "num_hidden_layers", "n_layer", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers",
+        "num_hidden_layers",
+        "n_layer",
+        "num_layers",
+        "num_decoder_layers",
+        "encoder_layers",
+        "decoder_layers",
     ),
     "max_length": ("max_position_embeddings", "n_positions"),
 }
@@ -117,6 +122,7 @@ def from_transformers(model_class: Callable[..., nn.Module], config: Any, **decl
         return model_class(resized(config, sizes))
 
     if grouped:
+
         def build(
             vocab: int = 61, width: int = 48, heads: int = 6, kv_heads: int = 3, layers: int = 2,
             max_length: int = 640, dropout: float = 0.1,
@@ -124,6 +130,7 @@ def from_transformers(model_class: Callable[..., nn.Module], config: Any, **decl
             return make(vocab=vocab, width=width, heads=heads, kv_heads=kv_heads, layers=layers,
                         max_length=max_length, dropout=dropout)  # fmt: skip
     else:
+
         def build(  # type: ignore[misc]
             vocab: int = 61, width: int = 24, heads: int = 3, layers: int = 2, max_length: int = 640,
             dropout: float = 0.1,
@@ -193,7 +200,7 @@ def translating() -> dict[str, Any]:
     return {
         "forward": forward,
         "cached": cached,
-        "loss": lambda model, source, target: model(
-            input_ids=source, decoder_input_ids=target[:, :-1], labels=target[:, 1:].contiguous()
-        ).loss,
+        "loss": lambda model, source, target: (
+            model(input_ids=source, decoder_input_ids=target[:, :-1], labels=target[:, 1:].contiguous()).loss
+        ),
     }

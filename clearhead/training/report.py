@@ -118,8 +118,10 @@ class Display:
         if update.validation:
             scores = "  ".join(f"{name} {value:.4f}" for name, value in update.validation.items())
             star = "  *" if loop.progress.best_step == step else ""
-            self.log(f"step {step:>6}  loss {update.loss:.4f}  validation {scores}  rate {update.rate:.2e}  "
-                     f"{self.metrics.speed:,.0f} tokens/s  {loop.progress.seconds:.0f} s{star}")
+            self.log(
+                f"step {step:>6}  loss {update.loss:.4f}  validation {scores}  rate {update.rate:.2e}  "
+                f"{self.metrics.speed:,.0f} tokens/s  {loop.progress.seconds:.0f} s{star}"
+            )
         if self.bar is not None:
             best = "" if loop.progress.best is None else f"  best validation {loop.progress.best:.3f}"
             text = f"loss {update.loss:.3f}{best}  rate {update.rate:.1e}  {self.metrics.speed:,.0f} tokens/s"

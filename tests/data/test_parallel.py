@@ -234,9 +234,9 @@ def test_dropout_cuts_words_anew_in_every_epoch(write):
     assert len(seen) > 20
     assert not torch.equal(*(splits.train.collate(range(9), 7, epoch).inputs["source"][:, :4] for epoch in (0, 1)))
     for epoch in (0, 1):
-        assert torch.equal(
-            splits.validation.collate([0], 7, epoch).labels, plain.validation.collate([0]).labels
-        ), "validation is never changed"
+        assert torch.equal(splits.validation.collate([0], 7, epoch).labels, plain.validation.collate([0]).labels), (
+            "validation is never changed"
+        )
     with pytest.raises(InputError, match=r"tokenizer.dropout is for parallel text"):
         build(DataSettings(task="copy"), asked=TokenizerSettings(dropout=0.1))
     with pytest.raises(InputError, match=r"below 1, not 1.0"):

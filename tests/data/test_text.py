@@ -96,8 +96,10 @@ def test_no_document_sees_its_neighbour(kind):
     def states(*texts):
         batch = documents(texts, 16, kind=task).collate([0])
         # masks fall where they fall: compare with whole documents
-        tokens = batch.inputs.pop("tokens") if kind == "decoder" else batch.inputs.pop("tokens").where(
-            batch.labels == IGNORE, batch.labels
+        tokens = (
+            batch.inputs.pop("tokens")
+            if kind == "decoder"
+            else batch.inputs.pop("tokens").where(batch.labels == IGNORE, batch.labels)
         )
         return model.hidden(tokens, **batch.inputs)[0]
 

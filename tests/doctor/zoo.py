@@ -56,9 +56,7 @@ def x_transformers(positions: str, causal: bool = True, **options: Any) -> Descr
         sizes = {"dim": width, "depth": layers, "heads": heads, "attn_dim_head": width // heads}
         drops = {"attn_dropout": dropout, "ff_dropout": dropout}
         stack = (Decoder if causal else Encoder)(**sizes, **drops, **options)
-        return TransformerWrapper(
-            num_tokens=vocab, max_seq_len=max_length, use_abs_pos_emb=absolute, attn_layers=stack
-        )
+        return TransformerWrapper(num_tokens=vocab, max_seq_len=max_length, use_abs_pos_emb=absolute, attn_layers=stack)
 
     kind = doctor.CausalLM if causal else doctor.Encoder
 

@@ -116,9 +116,7 @@ def run(subject: Subject) -> list[Finding]:
 Outcome = tuple[float, int, Decoding]
 
 
-def attempts(
-    subject: Subject, model: nn.Module, inputs: Inputs, full: Tensor
-) -> dict[str, Callable[[], Outcome]]:
+def attempts(subject: Subject, model: nn.Module, inputs: Inputs, full: Tensor) -> dict[str, Callable[[], Outcome]]:
     """Every way to feed a cache, the plainest first."""
 
     def piecewise(pieces: list[int]) -> Outcome:
@@ -172,9 +170,7 @@ def reordered(subject: Subject, model: nn.Module, inputs: Inputs) -> Outcome:
     return size, place, decoding
 
 
-def report(
-    subject: Subject, failed: dict[str, tuple[float, int]], errors: dict[str, str], flags: list[str]
-) -> Finding:
+def report(subject: Subject, failed: dict[str, tuple[float, int]], errors: dict[str, str], flags: list[str]) -> Finding:
     name, (size, place) = next(iter(failed.items()))
     if name in errors:
         message = f"fed {name}, cached() raised {errors[name]}, though other ways to feed it work"

@@ -56,9 +56,7 @@ def run(subject: Subject) -> list[Finding]:
     return findings
 
 
-def judge(
-    subject: Subject, view: View, moved: Tensor, visible: Tensor, must: Tensor, may: Tensor
-) -> list[Finding]:
+def judge(subject: Subject, view: View, moved: Tensor, visible: Tensor, must: Tensor, may: Tensor) -> list[Finding]:
     findings = []
     lost = (must & ~visible).nonzero().tolist()
     if lost:
