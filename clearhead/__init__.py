@@ -4,6 +4,16 @@ Names are loaded on first use, so that `import clearhead` costs nothing and only
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the names of _HOME once more, because a type checker does not follow __getattr__
+    from clearhead.decoding.load import load as load
+    from clearhead.errors import InputError as InputError
+    from clearhead.model import KVCache as KVCache
+    from clearhead.model import ModelConfig as ModelConfig
+    from clearhead.model import build as build
+    from clearhead.model import configure as configure
+    from clearhead.model import trace as trace
 
 __version__ = "0.1.0"
 

@@ -5,6 +5,19 @@ sequence), then the tasks. `build(DataSettings(task="copy"))` gives the datasets
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the names of _HOME once more, because a type checker does not follow __getattr__
+    from clearhead.data.batch import IGNORE as IGNORE
+    from clearhead.data.batch import Batch as Batch
+    from clearhead.data.batch import Dataset as Dataset
+    from clearhead.data.batch import Example as Example
+    from clearhead.data.pairs import source_ids as source_ids
+    from clearhead.data.pairs import target_ids as target_ids
+    from clearhead.data.settings import DataSettings as DataSettings
+    from clearhead.data.settings import TokenizerSettings as TokenizerSettings
+    from clearhead.data.splits import Splits as Splits
+    from clearhead.data.splits import build as build
 
 _HOME = {
     "IGNORE": "batch",

@@ -5,6 +5,14 @@ attached to it; distributed (more than one process); session, which puts them to
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the names of _HOME once more, because a type checker does not follow __getattr__
+    from clearhead.training.config import Recipe as Recipe
+    from clearhead.training.config import TrainingSettings as TrainingSettings
+    from clearhead.training.config import load_recipe as load_recipe
+    from clearhead.training.loop import Loop as Loop
+    from clearhead.training.session import train as train
 
 _HOME = {
     "Loop": "loop",
