@@ -8,8 +8,8 @@ from babel.dates import format_date, format_skeleton
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.data import DataSettings, build
-from clearhead.data.dates import divide_dates, divide_forms
+from clearhead.data import DataSettings, Splits, build
+from clearhead.data.dates import Dates, divide_dates, divide_forms
 from clearhead.data.forms import LOCALES, Form, Piece, all_forms, determines, locale_forms, without_weekday
 from clearhead.errors import InputError
 
@@ -18,12 +18,12 @@ DATES = st.dates(datetime.date(1900, 1, 1), datetime.date(2099, 12, 31))
 
 
 @pytest.fixture(scope="module")
-def splits():
+def splits() -> Splits:
     return build(DataSettings(task="dates", examples=4000, held_out=500))
 
 
 @given(form=st.sampled_from([form for form in FORMS if "without" not in form.name]), date=DATES)
-def test_a_form_writes_what_babel_writes(form, date):
+def test_a_form_writes_what_babel_writes(form: Form, date: datetime.date) -> None:
     if form.name in ("full", "long", "medium", "short"):
         wanted = format_date(date, form.name, form.locale)
     else:
@@ -31,7 +31,7 @@ def test_a_form_writes_what_babel_writes(form, date):
     assert form.write(date).text == re.sub(r"\s", " ", wanted)
 
 
-def test_there_are_dozens_of_locales_and_many_forms():
+def test_there_are_dozens_of_locales_and_many_forms() -> None:
     assert len({form.locale for form in FORMS}) == len(LOCALES) >= 48
     assert len(FORMS) >= 200
     texts = {form.write(datetime.date(2029, 3, 3)).text for form in FORMS}
@@ -39,7 +39,7 @@ def test_there_are_dozens_of_locales_and_many_forms():
 
 
 @given(form=st.sampled_from(FORMS), date=DATES, case=st.sampled_from(["as is", "lower", "upper"]), commas=st.booleans())
-def test_parts_stand_where_they_are_said_to(form, date, case, commas):
+def test_parts_stand_where_they_are_said_to(form: Form, date: datetime.date, case: str, commas: bool) -> None:
     text, parts = form.write(date, case, commas)
     year, month, day = (text[slice(*parts[part])] for part in ("year", "month", "day"))
     assert year == str(date.year)
@@ -52,7 +52,7 @@ def test_parts_stand_where_they_are_said_to(form, date, case, commas):
         assert sum(start < parts[part][1] and parts[part][0] < end for start, end in parts.values()) == 1, "disjoint"
 
 
-def test_commas_go_and_words_stay_apart():
+def test_commas_go_and_words_stay_apart() -> None:
     date = datetime.date(2029, 3, 3)
     written = {form.name: form.write(date, commas=False).text for form in FORMS if form.locale == "en"}
     assert written["full"] == "Saturday March 3 2029"
@@ -60,9 +60,9 @@ def test_commas_go_and_words_stay_apart():
     assert form.write(date, commas=False).text == "2029,Jan"
 
 
-def test_no_text_has_two_readings():
+def test_no_text_has_two_readings() -> None:
     """Over every form, case and a grid of dates: one text is one date."""
-    readings = {}
+    readings: dict[str, datetime.date] = {}
     for date in [datetime.date(2029, month, day) for month in range(1, 13) for day in (1, 3, 10, 12, 28)]:
         for form in FORMS:
             for case in ("as is", "lower", "upper"):
@@ -71,7 +71,7 @@ def test_no_text_has_two_readings():
                     assert readings.setdefault(text, date) == date, (form.locale, form.name, text)
 
 
-def test_languages_that_contradict_each_other_are_left_out():
+def test_languages_that_contradict_each_other_are_left_out() -> None:
     """ "3 listopada 2029" is a day in October in Croatian, in November in Polish."""
     alone = [form for form in all_forms(["pl"]) if form.name == "long"]
     both = [form for form in all_forms(["pl", "hr"]) if form.name == "long"]
@@ -80,14 +80,14 @@ def test_languages_that_contradict_each_other_are_left_out():
 
 
 @pytest.mark.parametrize("pattern", ["dMy", "Mdy", "ydM"])
-def test_numbers_in_another_order_do_not_determine_a_date(pattern):
+def test_numbers_in_another_order_do_not_determine_a_date(pattern: str) -> None:
     table = tuple(map(str, range(1, 32)))
     pieces = {"d": Piece("day", table), "M": Piece("month", table[:12]), "y": Piece("year", ())}
     assert determines([pieces[letter] for letter in "yMd"])
     assert not determines([pieces[letter] for letter in pattern])
 
 
-def test_two_digit_years_and_narrow_months_are_left_out():
+def test_two_digit_years_and_narrow_months_are_left_out() -> None:
     for locale in LOCALES:
         for form in locale_forms(locale):
             assert form.has("year")
@@ -96,9 +96,14 @@ def test_two_digit_years_and_narrow_months_are_left_out():
             assert "3/3" not in form.write(datetime.date(2029, 3, 3)).text.replace("2029/3/3", "")
 
 
-def test_a_weekday_goes_with_its_comma():
+def test_a_weekday_goes_with_its_comma() -> None:
     date = datetime.date(2029, 3, 3)
-    shorter = {form.locale: without_weekday(form).write(date).text for form in FORMS if form.name == "full"}
+    shorter = {}
+    for full in FORMS:
+        if full.name == "full":
+            form = without_weekday(full)
+            assert form is not None
+            shorter[full.locale] = form.write(date).text
     assert shorter["de"] == "3. März 2029"
     assert shorter["hu"] == "2029. március 3."
     assert shorter["ja"] == "2029年3月3日"
@@ -106,9 +111,10 @@ def test_a_weekday_goes_with_its_comma():
     assert shorter["tr"] == "3 Mart 2029"
 
 
-def test_answers_and_disjoint_dates(splits):
+def test_answers_and_disjoint_dates(splits: Splits) -> None:
     seen = {}
     for name, part in (("train", splits.train), ("validation", splits.validation), ("test", splits.test)):
+        assert isinstance(part, Dates)
         seen[name] = {target for _, target in part.examples()}
         for index in range(0, len(part), 7):
             source, target = part.examples()[index]
@@ -126,7 +132,7 @@ def test_answers_and_disjoint_dates(splits):
     assert len({source for source, _ in splits.train.examples()}) > 3900
 
 
-def test_unseen_forms_are_unseen_but_their_words_are_not():
+def test_unseen_forms_are_unseen_but_their_words_are_not() -> None:
     forms = divide_forms(LOCALES)
     assert 15 <= len(forms.unseen) <= 0.1 * len(FORMS) + 1
     assert len(forms.seen) + len(forms.unseen) == len(FORMS)
@@ -141,8 +147,9 @@ def test_unseen_forms_are_unseen_but_their_words_are_not():
     assert len({form.locale for form in forms.seen}) == len(LOCALES)
 
 
-def test_every_character_has_a_token(splits):
+def test_every_character_has_a_token(splits: Splits) -> None:
     tokenizer = splits.tokenizer
+    assert splits.test is not None
     for part in (splits.train, splits.validation, splits.test, splits.extra["unseen forms"]):
         for source, target in part.examples():
             ids = tokenizer.encode_ordinary(source + target)
@@ -150,7 +157,7 @@ def test_every_character_has_a_token(splits):
             assert len(ids) == len(source + target), "a token is a character, so parts are places in the sequence too"
 
 
-def test_locales_can_be_chosen():
+def test_locales_can_be_chosen() -> None:
     chosen = build(DataSettings(task="dates", examples=50, held_out=10, locales=("de", "sv")))
     assert all(source.isascii() or set(source) & set("äöåÄÖÅ") for source, _ in chosen.train.examples())
     with pytest.raises(InputError, match="'xx_YY' is not a locale"):

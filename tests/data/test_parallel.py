@@ -1,14 +1,17 @@
 """Parallel text: read exactly, skipped or refused as documented, never misaligned; and batches with little padding."""
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from clearhead.data import IGNORE, DataSettings, TokenizerSettings, build
+from clearhead.data import IGNORE, DataSettings, Splits, TokenizerSettings, build
 from clearhead.data.files import anchor, expand
+from clearhead.data.pairs import Pairs
 from clearhead.data.parallel import hold_out
 from clearhead.errors import InputError
 from clearhead.settings import from_dict, to_dict
@@ -16,10 +19,12 @@ from clearhead.tokenizer import SPECIAL, Characters
 
 LETTERS = Characters([chr(code) for code in range(32, 383)])
 
+Write = Callable[[str, str | bytes], str]
+
 
 @pytest.fixture
-def write(tmp_path):
-    def write(name, content):
+def write(tmp_path: Path) -> Write:
+    def write(name: str, content: str | bytes) -> str:
         path = tmp_path / name
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return str(path)
@@ -27,7 +32,7 @@ def write(tmp_path):
     return write
 
 
-def two_files(write, source, target, **changes):
+def two_files(write: Write, source: str | bytes, target: str | bytes, **changes: Any) -> Splits:
     good = "one\ntwo\n"
     files = {
         "source": write("train.en", source),
@@ -39,7 +44,7 @@ def two_files(write, source, target, **changes):
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_lines_end_at_newlines_only(write, pack):
+def test_lines_end_at_newlines_only(write: Write, pack: Callable[[bytes], bytes]) -> None:
     """U+2028, U+0085, form feed and a lone carriage return are inside a sentence; a BOM and \\r\\n are not."""
     source = "\ufeffa\u2028b\r\nc\x0cd\nle\rf\u0085"
     splits = two_files(write, pack(source.encode()), pack(b"x\ny\nz\n"))
@@ -47,7 +52,7 @@ def test_lines_end_at_newlines_only(write, pack):
     assert splits.train.skipped == []
 
 
-def test_what_cannot_be_used_is_skipped_on_both_sides(write):
+def test_what_cannot_be_used_is_skipped_on_both_sides(write: Write) -> None:
     source = [b"a%d" % i for i in range(30)]
     target = [b"b%d" % i for i in range(30)]
     source[3] = b""
@@ -85,7 +90,7 @@ def test_what_cannot_be_used_is_skipped_on_both_sides(write):
         ("abc\n", "a\n", r"no pair has at most data.max_length = 3 tokens; the shortest has 4"),
     ],
 )
-def test_training_files_that_are_refused(write, source, target, message):
+def test_training_files_that_are_refused(write: Write, source: str | bytes, target: str | bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         two_files(write, source, target, max_length=3)
 
@@ -99,21 +104,24 @@ def test_training_files_that_are_refused(write, source, target, message):
     ],
 )
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_validation_and_test_are_whole_or_refused(write, split, source, target, message):
+def test_validation_and_test_are_whole_or_refused(
+    write: Write, split: str, source: str | bytes, target: str | bytes, message: str
+) -> None:
     files = {f"{split}_source": write("bad.en", source), f"{split}_target": write("bad.de", target)}
     with pytest.raises(InputError, match=message):
         two_files(write, "a\n", "b\n", **files)
 
 
-def test_long_test_lines_stay_in_the_examples(write):
+def test_long_test_lines_stay_in_the_examples(write: Write) -> None:
     files = {"test_source": write("t.en", "abcdef\nab\n"), "test_target": write("t.de", "a\nb\n")}
     test = two_files(write, "a\n", "b\n", max_length=4, **files).test
+    assert test is not None
     assert test.examples() == [("abcdef", "a"), ("ab", "b")]
     assert len(test) == 1
     assert test.collate([0]).inputs["source"].tolist() == [[*LETTERS.encode("ab"), LETTERS.eos_id]]
 
 
-def test_columns(write):
+def test_columns(write: Write) -> None:
     content = "Go.\tGeh.\tCC-BY 1\n\nHi.\tHallo!\tCC-BY 2\nRun!\t\tCC-BY 3\nRun.\tLauf!\tCC-BY 4\n"
     splits = build(DataSettings(tsv=write("deu.txt", content), validation_tsv=write("v.tsv", "a\tb\n")), LETTERS)
     assert splits.train.examples() == [("Go.", "Geh."), ("Hi.", "Hallo!"), ("Run.", "Lauf!")]
@@ -131,12 +139,12 @@ def test_columns(write):
         ("a\tb\nab\n", "p.tsv, line 2: 1 columns; wanted 2"),
     ],
 )
-def test_columns_that_are_refused(write, content, message):
+def test_columns_that_are_refused(write: Write, content: str | bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         build(DataSettings(tsv=write("p.tsv", content)), LETTERS)
 
 
-def test_validation_is_held_out_where_none_is_named(write):
+def test_validation_is_held_out_where_none_is_named(write: Write) -> None:
     path = write("all.tsv", "".join(f"{i}\t{i}\n" for i in range(100)))
     splits = build(DataSettings(tsv=path, validation_share=0.2), LETTERS)
     held = [int(source) for source, _ in splits.validation.examples()]
@@ -165,12 +173,12 @@ def test_validation_is_held_out_where_none_is_named(write):
         ({"task": "copi"}, "is not one of 'copy', 'reverse'"),
     ],
 )
-def test_settings_that_are_refused(values, message):
+def test_settings_that_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         from_dict(DataSettings, values, "data.")
 
 
-def test_settings_survive_a_round_trip():
+def test_settings_survive_a_round_trip() -> None:
     values = {"text": ["a.txt", "b/*.txt"], "documents": "file", "context": 64, "task": "masked"}
     settings = from_dict(DataSettings, values, "data.")
     assert settings.text == ("a.txt", "b/*.txt")
@@ -178,7 +186,7 @@ def test_settings_survive_a_round_trip():
     assert anchor(settings, Path("/x")).text == ("/x/a.txt", "/x/b/*.txt")
 
 
-def test_paths(monkeypatch, tmp_path):
+def test_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CLEARHEAD_DATA", str(tmp_path))
     assert expand("$CLEARHEAD_DATA/a") == tmp_path / "a" == expand("${CLEARHEAD_DATA}/a")
     assert (expand("$STDLIB") / "this.py").is_file()
@@ -194,7 +202,7 @@ def test_paths(monkeypatch, tmp_path):
         build(DataSettings(tsv="$CLEARHEAD_DATA/a.tsv"), LETTERS)
 
 
-def test_a_tokenizer_is_learned_or_loaded(write, tmp_path):
+def test_a_tokenizer_is_learned_or_loaded(write: Write, tmp_path: Path) -> None:
     data = DataSettings(tsv=write("p.tsv", "ab ab ab\tcd cd cd\n" * 20))
     learned = build(data, asked=TokenizerSettings(vocab_size=264)).tokenizer
     assert learned.size == 264
@@ -214,7 +222,7 @@ def test_a_tokenizer_is_learned_or_loaded(write, tmp_path):
         build(data, asked=TokenizerSettings(kind="integers"))
 
 
-def test_dropout_cuts_words_anew_in_every_epoch(write):
+def test_dropout_cuts_words_anew_in_every_epoch(write: Write) -> None:
     data = DataSettings(tsv=write("p.tsv", "unbelievable\tunbelievable believers\n" * 40), max_length=14)
     plain = build(data, asked=TokenizerSettings(vocab_size=275))
     tokenizer = plain.tokenizer
@@ -244,10 +252,10 @@ def test_dropout_cuts_words_anew_in_every_epoch(write):
 
 
 @pytest.fixture(scope="module")
-def multi30k(data):
+def multi30k(data: Path) -> Splits:
     folder = data / "multi30k"
     names = {"": "train", "validation_": "val", "test_": "test_2016_flickr"}
-    files = {
+    files: dict[str, Any] = {
         split + side: str(folder / f"{name}.{language}.gz")
         for split, name in names.items()
         for side, language in (("source", "en"), ("target", "de"))
@@ -255,7 +263,8 @@ def multi30k(data):
     return build(DataSettings(**files), asked=TokenizerSettings(vocab_size=10_000))
 
 
-def test_multi30k_is_whole(multi30k):
+def test_multi30k_is_whole(multi30k: Splits) -> None:
+    assert multi30k.test is not None
     assert (len(multi30k.train), len(multi30k.validation), len(multi30k.test)) == (29_000, 1_014, 1_000)
     assert multi30k.tokenizer.size == 10_000
     assert list(multi30k.skipped()) == []
@@ -270,11 +279,13 @@ def test_multi30k_is_whole(multi30k):
 
 
 @pytest.mark.parametrize("max_tokens", [1024, 4096, 8192])
-def test_nine_tenths_of_a_multi30k_epoch_are_real_tokens(multi30k, max_tokens):
+def test_nine_tenths_of_a_multi30k_epoch_are_real_tokens(multi30k: Splits, max_tokens: int) -> None:
+    assert isinstance(multi30k.train, Pairs)
     batches = [multi30k.train.collate(indices) for indices in multi30k.train.plan(1, 0, max_tokens)]
     sources = [batch.inputs["source"] for batch in batches]
     positions = sum(batch.labels.numel() + source.numel() for batch, source in zip(batches, sources, strict=True))
     padding = multi30k.tokenizer.pad_id
+    assert padding is not None
     real = sum(batch.count + int((source != padding).sum()) for batch, source in zip(batches, sources, strict=True))
     assert real / positions >= 0.9
     assert sum(batch.count for batch in batches) == (multi30k.train.targets.lengths - 1).sum()

@@ -1,6 +1,8 @@
 """Tasks on lists: right answers, disjoint parts, and batches that the models take."""
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clearhead
-from clearhead.data import IGNORE, DataSettings, build
+from clearhead.data import IGNORE, Dataset, DataSettings, build
 from clearhead.data.plan import plan_by_length
 from clearhead.errors import InputError
 
 
-def lists(**changes):
+def lists(**changes: Any) -> DataSettings:
     return DataSettings(**{"task": "copy", "examples": 300, "held_out": 50, **changes})
 
 
@@ -27,8 +29,9 @@ def lists(**changes):
         ("count", lambda numbers: [numbers.count(number) for number in numbers]),
     ],
 )
-def test_answers_are_right_and_parts_disjoint(task, answer):
+def test_answers_are_right_and_parts_disjoint(task: str, answer: Callable[[list[int]], list[int]]) -> None:
     splits = build(lists(task=task))
+    assert splits.test is not None
     seen = set()
     for part, size in ((splits.train, 300), (splits.validation, 50), (splits.test, 50)):
         assert len(part) == size
@@ -43,13 +46,14 @@ def test_answers_are_right_and_parts_disjoint(task, answer):
     assert lengths != sorted(lengths)
 
 
-def test_the_task_is_the_same_every_time():
+def test_the_task_is_the_same_every_time() -> None:
     assert build(lists()).train.examples() == build(lists()).train.examples()
 
 
-def test_a_pair_becomes_shifted_input_and_labels():
+def test_a_pair_becomes_shifted_input_and_labels() -> None:
     splits = build(lists(task="reverse"))
     tokenizer, dataset = splits.tokenizer, splits.train
+    assert tokenizer.pad_id is not None
     by_length = sorted(range(len(dataset)), key=lambda i: len(dataset.examples()[i].source.split()))
     indices = [by_length[-1], by_length[0]]  # the longest and the shortest, so that there is padding
     batch = dataset.collate(indices)
@@ -68,13 +72,13 @@ def test_a_pair_becomes_shifted_input_and_labels():
     assert batch.count == int((labels != IGNORE).sum())
 
 
-def test_without_padding_there_is_no_mask():
+def test_without_padding_there_is_no_mask() -> None:
     dataset = build(lists(shortest=5, longest=5)).train
     assert set(dataset.collate([0, 1, 2]).inputs) == {"source", "target"}
 
 
 @pytest.mark.parametrize("task", ["sort", "count"])
-def test_models_take_the_batches(task):
+def test_models_take_the_batches(task: str) -> None:
     splits = build(lists(task=task))
     changes = {"head": splits.train.head} if splits.train.head else {}
     config = clearhead.configure(
@@ -82,14 +86,14 @@ def test_models_take_the_batches(task):
     )
     model = clearhead.build(config)
     batch = splits.train.collate(splits.train.plan(1, 0, 100)[0])
-    logits = model.head(model.hidden(**batch.inputs))
+    logits = model(**batch.inputs)
     assert logits.shape[:2] == batch.labels.shape
     assert batch.labels.max() < logits.shape[2]
     counted = batch.labels != IGNORE
     assert torch.nn.functional.cross_entropy(logits[counted], batch.labels[counted]).isfinite()
 
 
-def test_counting_labels_stand_at_their_tokens():
+def test_counting_labels_stand_at_their_tokens() -> None:
     dataset = build(lists(task="count", symbols=3)).train
     assert dataset.head == {"kind": "tokens", "classes": 13}
     batch = dataset.collate([0, 1, 2, 3])
@@ -102,12 +106,12 @@ def test_counting_labels_stand_at_their_tokens():
 
 
 @cache
-def two_hundred():
+def two_hundred() -> Dataset:
     return build(lists(examples=200)).train
 
 
 @given(seed=st.integers(0, 2**40), epoch=st.integers(0, 99), max_tokens=st.integers(13, 400))
-def test_a_plan_holds_every_example_once_within_its_bounds(seed, epoch, max_tokens):
+def test_a_plan_holds_every_example_once_within_its_bounds(seed: int, epoch: int, max_tokens: int) -> None:
     dataset = two_hundred()
     plan = dataset.plan(seed, epoch, max_tokens)
     assert sorted(index for batch in plan for index in batch) == list(range(200))
@@ -118,7 +122,7 @@ def test_a_plan_holds_every_example_once_within_its_bounds(seed, epoch, max_toke
         assert batch.inputs["source"].numel() <= max(4 * max_tokens, batch.inputs["source"].shape[1])
 
 
-def test_the_plan_is_a_function_of_seed_and_epoch():
+def test_the_plan_is_a_function_of_seed_and_epoch() -> None:
     dataset = build(lists()).train
     plan = dataset.plan(3, 5, 128)
     assert plan == build(lists()).train.plan(3, 5, 128)
@@ -127,32 +131,33 @@ def test_the_plan_is_a_function_of_seed_and_epoch():
         assert other != plan
 
 
-def test_lengths_come_in_random_order():
+def test_lengths_come_in_random_order() -> None:
     dataset = build(lists(examples=2000)).train
     widths = [dataset.collate(batch).labels.shape[1] for batch in dataset.plan(0, 0, 128)]
     assert abs(np.corrcoef(widths, range(len(widths)))[0, 1]) < 0.3
 
 
-def test_cuts_move_from_epoch_to_epoch():
+def test_cuts_move_from_epoch_to_epoch() -> None:
     """Even where no two examples have the same length, so that their order is always the same."""
     lengths = np.arange(1, 60)
     plans = [plan_by_length(lengths, lengths, 0, epoch, 256) for epoch in range(6)]
     assert len({frozenset(map(tuple, map(sorted, plan))) for plan in plans}) > 2
 
 
-def test_short_lists_are_spread_over_all_parts():
+def test_short_lists_are_spread_over_all_parts() -> None:
     splits = build(lists(symbols=2, longest=8))
+    assert splits.test is not None
     means = [np.mean([len(source) for source, _ in part.examples()]) for part in (splits.train, splits.test)]
     assert abs(means[0] - means[1]) < 0.7
 
 
-def test_batches_are_nearly_full():
+def test_batches_are_nearly_full() -> None:
     dataset = build(lists(examples=2000)).train
     counts = sorted(dataset.collate(batch).count for batch in dataset.plan(0, 0, 256))
     assert all(count > 256 - 14 for count in counts[2:]), "all but the first cut and the last"
 
 
-def test_ranks_and_micro_batches_agree_with_the_whole():
+def test_ranks_and_micro_batches_agree_with_the_whole() -> None:
     """A part of a batch, collated alone, holds the same tokens as in the whole."""
     dataset = build(lists()).train
     indices = dataset.plan(0, 0, 128)[0]
@@ -174,11 +179,11 @@ def test_ranks_and_micro_batches_agree_with_the_whole():
         ({"context": 64}, "data.context means nothing"),
     ],
 )
-def test_impossible_tasks_are_refused(changes, message):
+def test_impossible_tasks_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build(lists(**changes))
 
 
-def test_a_batch_too_small_for_an_example_is_refused():
+def test_a_batch_too_small_for_an_example_is_refused() -> None:
     with pytest.raises(InputError, match=r"13 target tokens.*max_tokens = 12"):
         build(lists()).train.plan(0, 0, 12)

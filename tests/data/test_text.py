@@ -1,5 +1,9 @@
 """Plain text: windows that hold it all, documents that stay apart, and masks as BERT has them."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -18,17 +22,20 @@ ALPHABET = "abcdefghijklmnopqrstuvwxyz \n"
 LETTERS = Characters(ALPHABET, special=(*SPECIAL, MASK))
 CHARACTERS = TokenizerSettings(kind="characters")
 
+Windows = NextTokens | MaskedTokens
+Write = Callable[[str, str | bytes], str]
 
-def stream(text, context, shifted=False, kind=NextTokens):
+
+def stream(text: str, context: int, shifted: bool = False, kind: type[Windows] = NextTokens) -> Windows:
     return kind(Text([text], False, "text", []), LETTERS, context, shifted)
 
 
-def documents(texts, context, shifted=False, kind=NextTokens):
+def documents(texts: list[str], context: int, shifted: bool = False, kind: type[Windows] = NextTokens) -> Windows:
     return kind(Text(texts, True, "text", []), LETTERS, context, shifted)
 
 
 @given(text=st.text(ALPHABET, min_size=2, max_size=200), context=st.integers(1, 40))
-def test_evaluation_windows_hold_every_token_once(text, context):
+def test_evaluation_windows_hold_every_token_once(text: str, context: int) -> None:
     dataset = stream(text, context)
     batch = dataset.collate(range(len(dataset)), seed=9, epoch=9)
     counted = batch.labels != IGNORE
@@ -39,7 +46,7 @@ def test_evaluation_windows_hold_every_token_once(text, context):
     assert set(batch.inputs) == {"tokens"}, "one document needs no numbers"
 
 
-def test_training_windows_are_shifted_pieces_of_the_text():
+def test_training_windows_are_shifted_pieces_of_the_text() -> None:
     text = "".join(np.random.default_rng(0).choice(list(ALPHABET), 500))
     dataset = stream(text, 16, shifted=True)
     starts, whole = set(), []
@@ -64,7 +71,7 @@ def test_training_windows_are_shifted_pieces_of_the_text():
     assert {len(batch) for batch in plans[0]} <= {3, 4}, "nearly equal sizes, within max_tokens"
 
 
-def test_documents_have_marks_and_numbers():
+def test_documents_have_marks_and_numbers() -> None:
     dataset = documents(["abc", "d", "ef"], context=8)
     assert len(dataset) == 2
     batch = dataset.collate([0, 1])
@@ -79,7 +86,7 @@ def test_documents_have_marks_and_numbers():
     assert "documents" not in dataset.collate([1]).inputs, "a single document in each row"
 
 
-def test_gpt2_has_one_mark_for_both_ends(data):
+def test_gpt2_has_one_mark_for_both_ends(data: Path) -> None:
     tokenizer = load(data / "gpt2-bpe" / "encoder.json")
     batch = NextTokens(Text(["Hi", "Hi"], True, "text", []), tokenizer, 4, False).collate([0])
     assert batch.inputs["tokens"].tolist() == [[50256, 17250, 50256, 17250]]
@@ -87,21 +94,19 @@ def test_gpt2_has_one_mark_for_both_ends(data):
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
-def test_no_document_sees_its_neighbour(kind):
+def test_no_document_sees_its_neighbour(kind: str) -> None:
     head = {"head": {"kind": "masked"}} if kind == "encoder" else {}
     config = clearhead.configure("tiny", kind=kind, vocab_size=LETTERS.size, d_model=16, heads=2, d_ff=16, **head)
     model = clearhead.build(config).double().eval()
     task = NextTokens if kind == "decoder" else MaskedTokens
 
-    def states(*texts):
-        batch = documents(texts, 16, kind=task).collate([0])
+    def states(*texts: str) -> torch.Tensor:
+        batch = documents([*texts], 16, kind=task).collate([0])
         # masks fall where they fall: compare with whole documents
-        tokens = (
-            batch.inputs.pop("tokens")
-            if kind == "decoder"
-            else batch.inputs.pop("tokens").where(batch.labels == IGNORE, batch.labels)
-        )
-        return model.hidden(tokens, **batch.inputs)[0]
+        inputs: dict[str, Any] = dict(batch.inputs)
+        if kind == "encoder":
+            inputs["tokens"] = inputs["tokens"].where(batch.labels == IGNORE, batch.labels)
+        return model.hidden(**inputs)[0]
 
     one, other = states("abc", "defg", "hi"), states("xyz", "defg", "jk")
     start, length = (4, 5) if kind == "decoder" else (5, 6)  # an encoder reads </s> too
@@ -109,10 +114,12 @@ def test_no_document_sees_its_neighbour(kind):
     assert not torch.equal(one[:start], other[:start])
 
 
-def test_shakespeare_is_split_as_nanogpt_does(data):
+def test_shakespeare_is_split_as_nanogpt_does(data: Path) -> None:
     path = data / "tinyshakespeare" / "input.txt"
     splits = build(DataSettings(text=str(path), context=64), asked=CHARACTERS)
     text = path.read_text()
+    assert isinstance(splits.train, NextTokens)
+    assert isinstance(splits.validation, NextTokens)
     assert splits.tokenizer.size == 65 + len(SPECIAL)
     train = splits.tokenizer.decode(splits.train.stream.ids.tolist())
     validation = splits.tokenizer.decode(splits.validation.stream.ids.tolist())
@@ -124,23 +131,25 @@ def test_shakespeare_is_split_as_nanogpt_does(data):
     assert text[int(len(text) * 0.9) :].startswith(prompt + rest)
 
 
-def test_the_standard_library_is_text_that_everyone_has():
+def test_the_standard_library_is_text_that_everyone_has() -> None:
     settings = DataSettings(text="$STDLIB/[a-c]*.py", documents="file", context=128, validation_share=0.2)
     splits = build(settings, LETTERS)
-    assert splits.train.stream.numbers.max() > 20
-    assert splits.validation.stream.numbers.max() > 2
+    for part, files in ((splits.train, 20), (splits.validation, 2)):
+        assert isinstance(part, NextTokens)
+        assert part.stream.numbers is not None
+        assert part.stream.numbers.max() > files
 
 
 @pytest.fixture
-def write(tmp_path):
-    def write(name, content):
+def write(tmp_path: Path) -> Write:
+    def write(name: str, content: str | bytes) -> str:
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         return str(tmp_path / name)
 
     return write
 
 
-def test_what_a_document_is(write, tmp_path):
+def test_what_a_document_is(write: Write, tmp_path: Path) -> None:
     first = write("a.txt", "one\ntwo\n\n \t\nthree\r\n\r\n\nfour\n")
     write("b.txt", "five\u2028six")
     write("c.txt", "")
@@ -157,7 +166,7 @@ def test_what_a_document_is(write, tmp_path):
     assert [(s.count, s.reason, s.first) for s in skipped] == [(1, "empty file", str(tmp_path / "c.txt"))]
 
 
-def test_text_that_is_not_utf8(write, tmp_path):
+def test_text_that_is_not_utf8(write: Write, tmp_path: Path) -> None:
     bad = write("bad.txt", b"good\n" * 20 + b"caf\xe9\n")
     write("good.txt", "fine")
     lines = read_text(bad, "line", strict=False)
@@ -181,29 +190,31 @@ def test_text_that_is_not_utf8(write, tmp_path):
         ("ab" * 99, {"validation_text": "nowhere.txt"}, "nowhere.txt: no such file"),
     ],
 )
-def test_text_that_is_refused(write, content, changes, message):
+def test_text_that_is_refused(write: Write, content: str | bytes, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build(DataSettings(text=write("t.txt", content), **changes), LETTERS)
 
 
-def test_files_that_are_folders(tmp_path):
+def test_files_that_are_folders(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no file there, only folders"):
         read_text(str(tmp_path), "none", True)
 
 
-def test_a_context_longer_than_a_batch_is_refused():
+def test_a_context_longer_than_a_batch_is_refused() -> None:
     with pytest.raises(InputError, match=r"data.context = 16 tokens.*training.max_tokens = 15"):
         stream("abc" * 99, 16).plan(0, 0, 15)
 
 
-def test_documents_need_marks():
+def test_documents_need_marks() -> None:
     with pytest.raises(InputError, match=r"needs '<s>' and '</s>' \(it has: none\)"):
         NextTokens(Text(["abc"], True, "text", []), Characters(ALPHABET, special=()), 4, False)
 
 
-def test_validation_documents_are_every_tenth(write):
+def test_validation_documents_are_every_tenth(write: Write) -> None:
     names = "abcdefghijklmnopqrst"
     splits = build(DataSettings(text=write("t.txt", "\n".join(names)), documents="line", context=4), LETTERS)
+    assert isinstance(splits.train, NextTokens)
+    assert isinstance(splits.validation, NextTokens)
     assert LETTERS.decode(splits.validation.labels.tolist()).replace("</s>", "") == "jt"
     assert LETTERS.decode(splits.train.labels.tolist()).replace("</s>", "") == names.replace("j", "").replace("t", "")
 
@@ -211,7 +222,7 @@ def test_validation_documents_are_every_tenth(write):
 # ---- masked tokens -------------------------------------------------------------------------------------------------
 
 
-def test_masks_are_as_in_bert():
+def test_masks_are_as_in_bert() -> None:
     text = "".join(np.random.default_rng(0).choice(list(ALPHABET[:26]), 60_000))
     dataset = stream(text, 100, kind=MaskedTokens)
     batch = dataset.collate(range(len(dataset)), seed=1, epoch=0)
@@ -235,7 +246,7 @@ def test_masks_are_as_in_bert():
     assert columns.std() < 1.4 * np.sqrt(600 * 0.15 * 0.85), "every place of a window alike"
 
 
-def test_masks_depend_on_seed_epoch_and_window_only():
+def test_masks_depend_on_seed_epoch_and_window_only() -> None:
     dataset = stream("abcdefgh" * 100, 20, kind=MaskedTokens)
     whole = dataset.collate(range(len(dataset)), seed=5, epoch=2)
     part = dataset.collate([31, 4], seed=5, epoch=2)
@@ -246,7 +257,7 @@ def test_masks_depend_on_seed_epoch_and_window_only():
     assert not torch.equal(whole.labels[0] == IGNORE, whole.labels[2] == IGNORE)
 
 
-def test_masks_leave_marks_and_padding_alone():
+def test_masks_leave_marks_and_padding_alone() -> None:
     dataset = documents(["ab", "c"] * 5, 16, kind=MaskedTokens)
     for epoch in range(20):
         batch = dataset.collate(range(len(dataset)), 0, epoch)
@@ -259,7 +270,7 @@ def test_masks_leave_marks_and_padding_alone():
         assert (short.labels[0, 10:] == IGNORE).all()
 
 
-def test_masked_examples_show_both_texts(write):
+def test_masked_examples_show_both_texts(write: Write) -> None:
     splits = build(DataSettings(task="masked", text=write("t.txt", "abcde " * 100), context=30), asked=CHARACTERS)
     assert splits.train.kind == "encoder"
     assert splits.train.head == {"kind": "masked"}
@@ -270,7 +281,7 @@ def test_masked_examples_show_both_texts(write):
         build(DataSettings(task="masked", text=write("t.txt", "abc" * 99)), Characters(ALPHABET))
 
 
-def test_chances_are_uniform_and_independent():
+def test_chances_are_uniform_and_independent() -> None:
     drawn = chances(2, np.arange(1000), 50, np.random.default_rng(0))
     assert drawn.min() >= 0
     assert drawn.max() < 1
