@@ -1,22 +1,27 @@
 """`clearhead lab` from the outside: list, run, run again, report."""
 
+from pathlib import Path
+from typing import Any
+
+import pytest
 from typer.testing import CliRunner
 
 from clearhead.cli.lab import app
 from clearhead.errors import InputError
 from clearhead.lab import runner
 from clearhead.lab.catalogue import names
+from clearhead.lab.experiment import Experiment
 
 RUNNER = CliRunner()
 
 
-def test_list_names_every_experiment():
+def test_list_names_every_experiment() -> None:
     shown = RUNNER.invoke(app, ["list"])
     assert shown.exit_code == 0
     assert sorted(line.split()[0] for line in shown.stdout.splitlines()) == names()
 
 
-def test_run_and_report(tmp_path):
+def test_run_and_report(tmp_path: Path) -> None:
     command = ["run", "kv-cache", "--quick", "--seeds", "1", "--jobs", "1", "--folder", str(tmp_path)]
     first = RUNNER.invoke(app, command)
     assert first.exit_code == 0, first.output
@@ -31,10 +36,10 @@ def test_run_and_report(tmp_path):
     assert (tmp_path / "out" / "lab" / "kv-cache.svg").read_text().lstrip().startswith("<?xml")
 
 
-def test_one_that_cannot_run_does_not_stop_the_others(tmp_path, monkeypatch):
+def test_one_that_cannot_run_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours of measuring should not be lost to the first experiment that this machine cannot do."""
 
-    def refuse(experiment, *rest):
+    def refuse(experiment: Experiment, *rest: Any) -> None:
         raise InputError(f"no compiler for {experiment.name}")
 
     monkeypatch.setattr(runner, "run", refuse)
@@ -44,7 +49,7 @@ def test_one_that_cannot_run_does_not_stop_the_others(tmp_path, monkeypatch):
     assert "memory: no compiler for memory; numerics: no compiler for numerics" in str(ran.exception)
 
 
-def test_an_unknown_experiment_is_refused(tmp_path):
+def test_an_unknown_experiment_is_refused(tmp_path: Path) -> None:
     refused = RUNNER.invoke(app, ["run", "warmup", "--folder", str(tmp_path)])
     assert isinstance(refused.exception, InputError)
     assert "did you mean 'warm-up'" in str(refused.exception)

@@ -7,7 +7,7 @@ from clearhead.lab.experiment import Cell, Results
 from clearhead.lab.intervals import Interval, interval, short
 
 
-def test_known_interval():
+def test_known_interval() -> None:
     # Student's t at 97.5% with four degrees of freedom is 2.7764451; the standard error is √(2.5 / 5)
     found = interval([1, 2, 3, 4, 5])
     assert found.mean == 3
@@ -15,11 +15,11 @@ def test_known_interval():
     assert math.isclose(found.high, 4.96324316, abs_tol=5e-4)
 
 
-def test_one_value_has_no_spread():
+def test_one_value_has_no_spread() -> None:
     assert interval([2.5]) == Interval(2.5, 2.5, 2.5)
 
 
-def test_coverage():
+def test_coverage() -> None:
     """Of many intervals from three normal numbers, 95% hold the true mean."""
     generator = random.Random(0)
     held = 0
@@ -29,14 +29,14 @@ def test_coverage():
     assert 0.94 < held / 4000 < 0.96
 
 
-def test_differences_are_paired():
+def test_differences_are_paired() -> None:
     """What a seed does to both arms cancels out: a constant difference has no interval."""
     cells = [Cell(arm, seed, {"loss": 10 * seed + shift}) for seed in (1, 2, 3) for arm, shift in (("a", 1), ("b", 0))]
     found = Results({}, cells).difference("a", "b", "loss")
     assert found == Interval(1, 1, 1)
 
 
-def test_short_numbers():
+def test_short_numbers() -> None:
     assert [short(value) for value in (0, 1234.5, 0.5, 0.00321, 1e-7)] == ["0", "1,234", "0.500", "0.0032", "1.00e-07"]
 
 

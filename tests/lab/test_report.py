@@ -8,14 +8,14 @@ import pytest
 from clearhead.errors import InputError
 from clearhead.lab import store
 from clearhead.lab.catalogue import everything, find
-from clearhead.lab.experiment import FIRST_SEED
+from clearhead.lab.experiment import FIRST_SEED, Verdict
 from clearhead.lab.report import write_report
 
 PUBLISHED = sorted((Path(__file__).resolve().parents[2] / "docs" / "lab").glob("*.json"))
 
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
-def test_published_verdicts_follow_from_their_numbers(path):
+def test_published_verdicts_follow_from_their_numbers(path: Path) -> None:
     content, results = store.read_gathered(path)
     experiment = find(content["experiment"])
     verdict = experiment.verdict(results)
@@ -28,7 +28,7 @@ def test_published_verdicts_follow_from_their_numbers(path):
 
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
-def test_published_page_says_the_same(path):
+def test_published_page_says_the_same(path: Path) -> None:
     content, _ = store.read_gathered(path)
     page = (path.parents[1] / "lab.md").read_text(encoding="utf-8")
     assert f"## {content['experiment']}\n" in page
@@ -36,12 +36,12 @@ def test_published_page_says_the_same(path):
     assert path.with_suffix(".svg").is_file()
 
 
-def test_a_changed_number_changes_the_verdict():
+def test_a_changed_number_changes_the_verdict() -> None:
     """The verdict is read off the numbers, not remembered: without harm, scaling does not hold."""
     experiment = find("scaling")
     arms = {"scaled": 0.2, "unscaled": 0.8, "unscaled, small start": 0.3}
 
-    def verdict(losses, entropy=0.05, gradient=0.05):
+    def verdict(losses: dict[str, float], entropy: float = 0.05, gradient: float = 0.05) -> Verdict:
         cells = [
             store.Cell(
                 arm,
@@ -76,7 +76,7 @@ def test_a_changed_number_changes_the_verdict():
         (-0.05, 0.0, "cannot tell at this size"),
     ],
 )
-def test_both_halves_of_a_claim_count(smoothed, averaged, word):
+def test_both_halves_of_a_claim_count(smoothed: float, averaged: float, word: str) -> None:
     """Label smoothing and averaging: the verdict on the two together follows from what each of them gains."""
     cells = []
     for seed in (1, 2, 3):
@@ -84,11 +84,11 @@ def test_both_halves_of_a_claim_count(smoothed, averaged, word):
         for arm, exact in (("none", 0.8), ("0.1", 0.8 + smoothed), ("0.3", 0.8)):
             gain = averaged + (noise if arm == "none" else 0) - 0.002
             numbers = {"loss": 0.3 + 0.1 * (arm != "none") + noise, "exact": exact + noise * (arm == "0.1")}
-            cells.append(store.Cell(arm, seed, numbers | {"mean_exact": numbers["exact"] + gain}))
+            cells.append(store.Cell(arm, seed, {**numbers, "mean_exact": numbers["exact"] + gain}))
     assert find("label-smoothing").verdict(store.Results({}, cells)).word == word
 
 
-def test_the_report_is_one_page_that_needs_nothing_else(tmp_path):
+def test_the_report_is_one_page_that_needs_nothing_else(tmp_path: Path) -> None:
     if not PUBLISHED:
         pytest.skip("no results are published yet")
     content, results = store.read_gathered(PUBLISHED[0])
@@ -110,6 +110,6 @@ def test_the_report_is_one_page_that_needs_nothing_else(tmp_path):
     assert (tmp_path / "again" / "lab" / f"{experiment.name}.svg").read_bytes() == first  # same numbers, same picture
 
 
-def test_a_report_of_nothing_says_so(tmp_path):
+def test_a_report_of_nothing_says_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no results in"):
         write_report(everything(), tmp_path, tmp_path / "out")
