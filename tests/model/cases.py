@@ -6,7 +6,7 @@ The truth it is compared with is the plainest pass there is: `alone`, one row, n
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -62,7 +62,7 @@ def built(kind: str, case: Case, heads: int = 4, layers: int = 2, window: int | 
     )
 
 
-def covering(choices: dict[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def covering(choices: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Few combinations in which every pair of values of every two choices occurs (greedy, always the same)."""
     names, draw = list(choices), random.Random(0)
     pairs = {((a, x), (b, y)) for a, b in itertools.combinations(names, 2) for x in choices[a] for y in choices[b]}
@@ -123,7 +123,8 @@ def run(
             source, seen = pad(texts.sources, side)
             memory = model.encode(source, seen)
         cache = clearhead.KVCache(model.config, count, capacity=3) if chunks is not None else None
-        pieces, at = [], 0
+        pieces: list[Tensor] = []
+        at = 0
         for number, size in enumerate(chunks or [ids.size(1)]):
             if reorder is not None and number == reorder[0]:
                 assert cache is not None

@@ -1,7 +1,7 @@
 """Small models and the ways to compare them, shared by the tests of the model and of interop."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,8 @@ SMALL: dict[str, Any] = {
 }
 KINDS = ("encoder-decoder", "decoder", "encoder")
 
+Module = TypeVar("Module", bound=nn.Module)
+
 
 def config(kind: str = "decoder", **changes: Any) -> clearhead.ModelConfig:
     """A small configuration; `positions="rope"` and the like are short for their tables."""
@@ -33,7 +35,7 @@ def config(kind: str = "decoder", **changes: Any) -> clearhead.ModelConfig:
     return clearhead.configure(**changes)
 
 
-def randomise(module: nn.Module, seed: int = 0) -> nn.Module:
+def randomise(module: Module, seed: int = 0) -> Module:
     """Every parameter random and none at a value that hides a mistake: norm weights not 1, biases not 0."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

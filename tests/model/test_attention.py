@@ -203,20 +203,21 @@ def test_parameters_do_not_depend_on_the_number_of_heads() -> None:
 
 def test_mechanism_can_be_swapped() -> None:
     """An experiment passes another `attend`, or puts another `split_heads` in place; no patching of modules."""
-    calls = []
 
-    def listening(*arguments: Any, **named: Any) -> tuple[Tensor, Tensor | None]:
-        calls.append(arguments[0].shape)
-        return attention(*arguments, **named)
+    def sharper(q: Tensor, *others: Any, **named: Any) -> tuple[Tensor, Tensor | None]:
+        return attention(2 * q, *others, **named)
 
     choice = config("encoder-decoder")
     usual = randomise(clearhead.build(choice)).double()
-    swapped = randomise(clearhead.build(choice, attend=listening)).double()
+    swapped = randomise(clearhead.build(choice, attend=sharper)).double()
     source, target = tokens(2, 5), tokens(2, 3, seed=1)
-    close(swapped(source, target), usual(source, target))
-    assert len(calls) == 2 + 2 * 2  # each layer of the encoder once, of the decoder twice
-    broken = usual.encoder.layers[0].self_attention
-    broken.split_heads = lambda x, heads: x.view(x.size(0), heads, x.size(1), -1)
+    assert not torch.allclose(swapped(source, target), usual(source, target))
+    attentions = [module for module in usual.modules() if isinstance(module, MultiHeadAttention)]
+    for module in attentions:
+        module.query.weight.data *= 2
+        module.query.bias.data *= 2
+    close(swapped(source, target), usual(source, target))  # so every attention of every layer was swapped
+    attentions[0].split_heads = lambda x, heads: x.view(x.size(0), heads, x.size(1), -1)
     assert not torch.allclose(swapped(source, target), usual(source, target))
 
 

@@ -1,13 +1,16 @@
 """The feed-forward network: its bends against torch's, both twins, and that each token is worked on alone."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from clearhead.model.feedforward import FUSED, PLAIN, FeedForward
 from tests.model.helpers import all_close, close, config, gradients, normal, randomise
 
-THEIRS = {
+THEIRS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
@@ -38,11 +41,12 @@ def test_is_the_formula(activation: str, bias: bool, kernels: str) -> None:
     module = randomise(FeedForward(config(activation=activation, bias=bias, d_ff=17, kernels=kernels))).double()
     x, bend = normal(2, 5, 24), THEIRS[activation]
     inner = F.linear(x, module.inner.weight, module.inner.bias)
-    if activation == "swiglu":  # Shazeer, 2020: (Swish(x W) ⊙ x V) W₂
+    if module.gate is not None:  # Shazeer, 2020: (Swish(x W) ⊙ x V) W₂
         hidden = bend(F.linear(x, module.gate.weight, module.gate.bias)) * inner
     else:
         hidden = bend(inner)
     close(module(x), F.linear(hidden, module.outer.weight, module.outer.bias))
+    assert (module.gate is not None) == (activation == "swiglu")
     assert (module.inner.bias is not None) == bias
 
 

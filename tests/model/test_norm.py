@@ -10,11 +10,16 @@ from clearhead.model.norm import LayerNorm, RMSNorm, layer_norm, rms_norm
 from tests.model.helpers import close, config, normal, randomise
 
 
-def both(kind: str, width: int, epsilon: float = 1e-5) -> tuple[Any, Any]:
+def both(kind: str, width: int, epsilon: float = 1e-5) -> list[LayerNorm | RMSNorm]:
     """The plain and the fused twin with the same weights, in float64."""
-    choice = {"d_model": width, "heads": 1, "positions": "none", "norm": {"kind": kind, "epsilon": epsilon}}
+    choice: dict[str, Any] = {
+        "d_model": width,
+        "heads": 1,
+        "positions": "none",
+        "norm": {"kind": kind, "epsilon": epsilon},
+    }
     cls = LayerNorm if kind == "layer" else RMSNorm
-    return tuple(randomise(cls(config(kernels=kernels, **choice))).double() for kernels in ("plain", "fused"))
+    return [randomise(cls(config(kernels=kernels, **choice))).double() for kernels in ("plain", "fused")]
 
 
 @pytest.mark.parametrize("kind", ["layer", "rms"])

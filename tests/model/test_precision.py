@@ -82,8 +82,12 @@ def test_rotary_positions_stay_distinct(layout: str, dtype: torch.dtype) -> None
     rotary = Rotary(config(d_model=16, heads=2, positions={"kind": "rope", "layout": layout})).to(dtype)
     x = normal(1, 1, 1, 8).expand(1, 1, 5000, 8)
     at = torch.arange(5000)[None]
-    exact = rotate(x, *rotary(at, 5000, x), layout)
-    turned = rotate(x.to(dtype), *rotary(at, 5000, x.to(dtype)), layout)
+
+    def turn(x: Tensor) -> Tensor:
+        cos, sin = rotary(at, 5000, x)
+        return rotate(x, cos, sin, layout)
+
+    exact, turned = turn(x), turn(x.to(dtype))
     assert turned.dtype == dtype
     assert (turned.double() - exact).abs().max() < 2 * torch.finfo(dtype).eps * x.abs().max()
     steps = (turned[0, 0, 1:] - turned[0, 0, :-1]).abs().amax(-1)
