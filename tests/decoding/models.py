@@ -13,7 +13,7 @@ from clearhead.tokenizer import SPECIAL, BytePair, Tokenizer, train
 
 def opinionated(
     seed: int = 0, preset: str = "tiny", sharpness: float = 3.0, ending: float = 2.0, **changes: Any
-) -> Transformer:
+) -> Any:  # which of the three kinds, the preset and the changes say
     """A tiny model in float64 whose matrices are scaled up."""
     sizes = {
         "head": {"bias": True},
@@ -58,10 +58,11 @@ def write_run(path: Path, model: Transformer, tokenizer: Tokenizer, **tables: di
 def small_run(path: Path, kind: str, seed: int = 0, **tables: dict[str, Any]) -> Path:
     """A run of random weights with a byte-level tokenizer."""
     tokenizer = byte_tokenizer()
-    preset, changes = {
+    kinds: dict[str, tuple[str, dict[str, Any]]] = {
         "encoder-decoder": ("tiny", {}),
         "decoder": ("llama", {"kv_heads": 1, "head": {"bias": True}}),
         "encoder": ("tiny", {"kind": "encoder", "head": {"kind": "tokens", "classes": 5, "bias": False}}),
-    }[kind]
+    }
+    preset, changes = kinds[kind]
     model = opinionated(seed, preset, 1.5, vocab_size=tokenizer.size, **changes).float()
     return write_run(path, model, tokenizer, **tables)

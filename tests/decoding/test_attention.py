@@ -49,6 +49,7 @@ def test_a_known_alignment_is_found(task: str, tmp_path: Path) -> None:
         wanted = numbers if task == "copy" else numbers[::-1]
         if found.text != " ".join(wanted):
             continue
+        assert found.alignment is not None
         panels = [panel for panel in attention_panels(model, line) if panel.kind == CROSS]
         assert panels[0].rows == [*wanted, "</s>"]
         assert panels[0].columns == [*numbers, "</s>"]
@@ -98,8 +99,7 @@ def test_panels_of_a_translation(tmp_path: Path) -> None:
 
 
 def test_panels_of_other_models(tmp_path: Path) -> None:
-    data = {"data": {"text": "x", "documents": "line"}}
-    writer = clearhead.load(small_run(tmp_path / "w", "decoder", **data))
+    writer = clearhead.load(small_run(tmp_path / "w", "decoder", data={"text": "x", "documents": "line"}))
     (first, _) = attention_panels(writer, "the cat")
     assert first.kind == MASKED
     assert first.columns[0] == "<s>"
@@ -131,7 +131,9 @@ def test_pictures(tmp_path: Path, ending: str) -> None:
         assert "</s>" in texts
     elif ending == ".html":
         content = path.read_text()
-        data = json.loads(re.search(r"const panels = (.*), colours", content)[1].replace("<\\/", "</"))
+        written = re.search(r"const panels = (.*), colours", content)
+        assert written is not None
+        data = json.loads(written[1].replace("<\\/", "</"))
         assert data[4]["weights"][0][0] == pytest.approx(panels[4].weights[0, 0].tolist(), abs=1e-4)
         assert content.count("</script>") == 1
         assert "http" not in content

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -40,7 +41,9 @@ def exhaustive(model: torch.nn.Module, source: Tensor, vocabulary: int, limit: i
 
 @pytest.mark.parametrize("refill", [False, True])
 @pytest.mark.parametrize(("form", "alpha"), [("gnmt", 0.6), ("power", 1.0), ("power", -0.5), ("gnmt", 0.0)])
-def test_a_beam_that_is_wide_enough_is_exhaustive_search(form: str, alpha: float, refill: bool) -> None:
+def test_a_beam_that_is_wide_enough_is_exhaustive_search(
+    form: Literal["gnmt", "power"], alpha: float, refill: bool
+) -> None:
     vocabulary, limit = 4, 4
     model = opinionated(3, vocab_size=vocabulary)
     source = torch.tensor([[0, 3, 1, 3, 2]])
@@ -57,7 +60,8 @@ def test_a_beam_that_is_wide_enough_is_exhaustive_search(form: str, alpha: float
 
 def by_the_book(model: torch.nn.Module, source: Tensor, limit: int, how: BeamSearch) -> list:
     """The search as one would explain it: lists of (sum, tokens), every continuation scored anew, to the very end."""
-    live, finished = [(0.0, ())], []
+    live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    finished: list[tuple[float, tuple[int, ...]]] = []
     for length in range(1, limit + 1):
         open_slots = how.beam_size if how.refill else how.beam_size - len(finished)
         with torch.inference_mode():
@@ -108,7 +112,7 @@ def batch(seed: int, rows: int) -> tuple[Tensor, Tensor]:
     return tokens.masked_fill(~padding, 0), padding
 
 
-def search(model: torch.nn.Module, tokens: Tensor, padding: Tensor, how: BeamSearch, limit: int = 12) -> list:
+def search(model: Any, tokens: Tensor, padding: Tensor, how: BeamSearch, limit: int = 12) -> list:
     with torch.inference_mode():
         steps = ModelSteps(model, tokens, padding)
         return beam_search(steps, [[1]] * len(tokens), [limit] * len(tokens), END, how)
@@ -201,7 +205,8 @@ def test_early_stop_never_changes_the_result() -> None:
             return super().step(tokens)
 
     asked = {BeamSearch: 0, Patient: 0}
-    for seed, alpha, form, refill in itertools.product(range(3), (0.6, 1.5, -0.3), ("gnmt", "power"), (True, False)):
+    forms: tuple[Literal["gnmt", "power"], ...] = ("gnmt", "power")
+    for seed, alpha, form, refill in itertools.product(range(3), (0.6, 1.5, -0.3), forms, (True, False)):
         model = opinionated(seed, sharpness=1.5, ending=4.0)
         tokens, padding = batch(seed, 2)
         results = []

@@ -12,7 +12,7 @@ from clearhead.decoding.greedy import greedy
 from clearhead.decoding.prepared import Matrix
 from clearhead.decoding.sample import Sampling, sample
 from clearhead.decoding.steps import ModelSteps
-from clearhead.model import attention, build, configure
+from clearhead.model import DecoderOnly, EncoderDecoder, attention, configure
 from tests.decoding.models import opinionated
 
 END = 2
@@ -104,10 +104,11 @@ def test_searches_find_the_same(shape: str) -> None:
 def test_large_matrices_in_float32(rows: int) -> None:
     """Wide enough for oneDNN's layout; a single source short enough to be absorbed, and several."""
     torch.manual_seed(0)
-    model = build(configure("base", vocab_size=600, encoder_layers=1, decoder_layers=2)).eval()
+    model = EncoderDecoder(configure("base", vocab_size=600, encoder_layers=1, decoder_layers=2)).eval()
     source = torch.randint(3, 600, (rows, 6))
     plain, fast = ModelSteps(model, source), Engine(model).steps(source)
     left, right = plain.start([[1]] * rows), fast.start([[1]] * rows)
+    assert isinstance(fast, EngineSteps)
     assert (fast.memories[0].before is not None) == (rows == 1)
     for width in (1, 4):
         for steps in (plain, fast):
@@ -137,13 +138,14 @@ def test_far_into_a_text() -> None:
 
 
 def test_what_cannot_be_prepared_is_left_to_the_model() -> None:
-    def upside_down(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Any:
-        return attention(-q, k, v, *others)
+    def upside_down(q: Tensor, k: Tensor, v: Tensor, *others: Any, **named: Any) -> Any:
+        return attention(-q, k, v, *others, **named)
 
     config = configure("llama", vocab_size=20, d_model=16, heads=2, kv_heads=1, d_ff=32, decoder_layers=1)
-    for model in (build(config, upside_down), build(config).bfloat16(), build(configure(None, **_plain(config)))):
+    plain = configure(None, **_plain(config))
+    for model in (DecoderOnly(config, upside_down), DecoderOnly(config).bfloat16(), DecoderOnly(plain)):
         assert isinstance(Engine(model.eval()).steps(), ModelSteps)
-    assert isinstance(Engine(build(config).eval()).steps(), EngineSteps)
+    assert isinstance(Engine(DecoderOnly(config).eval()).steps(), EngineSteps)
 
 
 def _plain(config: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """One object for everything: `clearhead.load(run)`, on small runs of random weights."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import clearhead
 from clearhead.decoding.load import LoadedModel
 from clearhead.decoding.scoring import score_pairs
 from clearhead.errors import InputError
+from clearhead.model import EncoderDecoder, EncoderOnly
 from tests.decoding.models import byte_tokenizer, opinionated, small_run
 
 LINES = ["the cat sat", "", "Ünïcödé 日本", "the dog sat on the mat and the cat", "</s> is text"]
@@ -22,7 +24,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    data = {"data": {"text": "x", "documents": "line"}, "decoding": {"max_tokens": 12}}
+    data: dict[str, Any] = {"data": {"text": "x", "documents": "line"}, "decoding": {"max_tokens": 12}}
     return clearhead.load(small_run(tmp_path_factory.mktemp("runs") / "text", "decoder", **data))
 
 
@@ -45,6 +47,9 @@ def test_scoring_a_translation_gives_its_log_probabilities(translator: LoadedMod
     found = translator.translate(LINES, beam_size=beam_size)
     sources = [translator.source(line)[0] for line in LINES]
     start, end = translator.tokenizer.bos_id, translator.tokenizer.eos_id
+    assert isinstance(translator.model, EncoderDecoder)
+    assert start is not None
+    assert end is not None
     written = [[start, *one.tokens, *([end] if one.finished else [])] for one in found]
     for one, log_probs in zip(found, score_pairs(translator.model, sources, written), strict=True):
         assert one.log_probs == pytest.approx(log_probs, abs=1e-4)
@@ -135,6 +140,7 @@ def test_encoding(tmp_path: Path, pooled: bool) -> None:
         head = {"kind": "pooled", "classes": 4, "bias": False}
         model = opinionated(0, "tiny", vocab_size=275, kind="encoder", head=head).float()
         loaded = LoadedModel(model, byte_tokenizer())
+    assert isinstance(loaded.model, EncoderOnly)
     lines = ["the cat sat", "a", "the dog sat on the mat"]
     vectors, made = loaded.encode(lines), loaded.predict(lines)
     for line, states, prediction in zip(lines, vectors, made, strict=True):
