@@ -7,88 +7,88 @@ import numpy
 import pytest
 
 import clearhead
-from tests.cli.test_translate import call, run, text_run  # noqa: F401 (fixtures)
+from tests.cli.conftest import Call
 from tests.decoding.models import small_run
 
 
-def test_generate_writes_what_python_gives(text_run: Path, monkeypatch, capfdbinary) -> None:  # noqa: F811
+def test_generate_writes_what_python_gives(text_run: Path, call: Call) -> None:
     model = clearhead.load(text_run)
     wanted = model.generate("the cat", seed=3, temperature=1.2, max_tokens=9)[0]
     options = ("--seed", 3, "--temperature", 1.2, "--max-tokens", 9)
-    status, out, _ = call(monkeypatch, capfdbinary, "generate", text_run, "the cat", *options)
+    status, out, _ = call("generate", text_run, "the cat", *options)
     assert (status, out.decode()) == (0, f"the cat{wanted.text}\n")
-    out = call(monkeypatch, capfdbinary, "generate", text_run, "the cat", *options, "--json", "--samples", 2)[1]
+    out = call("generate", text_run, "the cat", *options, "--json", "--samples", 2)[1]
     first, second = map(json.loads, out.splitlines())
     assert first["text"] == wanted.text
     assert first["log_probs"] == pytest.approx(wanted.log_probs, abs=1e-4)
     assert second["text"] != first["text"]
 
 
-def test_score_writes_what_python_gives(run: Path, text_run: Path, tmp_path, monkeypatch, capfdbinary) -> None:  # noqa: F811
+def test_score_writes_what_python_gives(run: Path, text_run: Path, tmp_path: Path, call: Call) -> None:
     sources, targets = ["the cat", "a dog sat"], ["x", "the mat"]
     (tmp_path / "s").write_text("\n".join(sources) + "\n")
     (tmp_path / "t").write_text("\n".join(targets) + "\n")
     wanted = clearhead.load(run).score(sources, targets)
-    out = call(monkeypatch, capfdbinary, "score", run, "--source", tmp_path / "s", "--target", tmp_path / "t")[1]
+    out = call("score", run, "--source", tmp_path / "s", "--target", tmp_path / "t")[1]
     assert [float(line) for line in out.split()] == pytest.approx([one.log_prob for one in wanted], abs=1e-3)
-    out = call(monkeypatch, capfdbinary, "score", text_run, "--text", tmp_path / "s", "--json")[1]
+    out = call("score", text_run, "--text", tmp_path / "s", "--json")[1]
     texts = clearhead.load(text_run).score(sources)
     assert [json.loads(line)["log_prob"] for line in out.splitlines()] == pytest.approx(
         [one.log_prob for one in texts], abs=1e-3
     )
 
 
-def test_encode(tmp_path: Path, monkeypatch, capfdbinary) -> None:
+def test_encode(tmp_path: Path, call: Call) -> None:
     encoder = small_run(tmp_path / "run", "encoder")
     (tmp_path / "in").write_text("the cat\n\na dog sat\n")
     model = clearhead.load(encoder)
-    status, out, err = call(monkeypatch, capfdbinary, "encode", encoder, tmp_path / "in")
+    status, out, err = call("encode", encoder, tmp_path / "in")
     first, empty, third = map(json.loads, out.splitlines())
     assert (status, empty) == (0, None)
     assert "1 line without tokens" in err
     vectors = model.encode(["the cat", "a dog sat"])
     assert numpy.allclose(first, vectors[0], atol=1e-5)
     assert numpy.allclose(third, vectors[1], atol=1e-5)
-    out = call(monkeypatch, capfdbinary, "encode", encoder, tmp_path / "in", "--predict")[1]
+    out = call("encode", encoder, tmp_path / "in", "--predict")[1]
     assert json.loads(out.splitlines()[0]) == model.predict(["the cat"])[0].argmax(-1).tolist()
-    call(monkeypatch, capfdbinary, "encode", encoder, tmp_path / "in", "--mean", "-o", tmp_path / "v.npy")
+    call("encode", encoder, tmp_path / "in", "--mean", "-o", tmp_path / "v.npy")
     saved = numpy.load(tmp_path / "v.npy")
     assert saved.shape == (3, 16)
     assert numpy.allclose(saved[2], vectors[1].mean(0), atol=1e-5)
     assert numpy.isnan(saved[1]).all()
 
 
-def test_evaluate_files(run: Path, text_run: Path, tmp_path: Path, monkeypatch, capfdbinary) -> None:  # noqa: F811
+def test_evaluate_files(run: Path, text_run: Path, tmp_path: Path, call: Call) -> None:
     (tmp_path / "s").write_text("the cat\na dog sat\n")
     (tmp_path / "r").write_text("x\nthe mat\n")
     words = ("evaluate", run, "--source", tmp_path / "s", "--reference", tmp_path / "r")
-    scores = json.loads(call(monkeypatch, capfdbinary, *words, "--json")[1])["results"][str(tmp_path / "s")]
+    scores = json.loads(call(*words, "--json")[1])["results"][str(tmp_path / "s")]
     assert set(scores) == {"BLEU", "chrF", "TER"}
     assert "version:" in scores["BLEU"]["signature"]
-    table = call(monkeypatch, capfdbinary, *words, "--baseline", tmp_path / "r")[1].decode()
+    table = call(*words, "--baseline", tmp_path / "r")[1].decode()
     assert "BLEU" in table
     assert "p = " in table
-    out = call(monkeypatch, capfdbinary, *words, "--baseline", tmp_path / "r", "--json")[1]
+    out = call(*words, "--baseline", tmp_path / "r", "--json")[1]
     assert 0 < json.loads(out)["results"][str(tmp_path / "s")]["BLEU"]["p"] <= 1
-    out = call(monkeypatch, capfdbinary, "evaluate", text_run, "--text", tmp_path / "s", "--json")[1]
+    out = call("evaluate", text_run, "--text", tmp_path / "s", "--json")[1]
     scores = json.loads(out)["results"][str(tmp_path / "s")]
     assert scores["bytes"] == len((tmp_path / "s").read_bytes().strip())
     assert scores["perplexity"] > 1
 
 
-def test_evaluate_on_the_runs_own_data(tmp_path: Path, monkeypatch, capfdbinary) -> None:
+def test_evaluate_on_the_runs_own_data(tmp_path: Path, call: Call) -> None:
     from clearhead.tokenizer import Integers
     from tests.decoding.models import opinionated, write_run
 
     data = {"task": "reverse", "symbols": 8, "longest": 4, "examples": 100, "held_out": 20}
     tokenizer = Integers(8)
     pairs = write_run(tmp_path / "p", opinionated(0, vocab_size=12).float(), tokenizer, data=data)
-    scores = json.loads(call(monkeypatch, capfdbinary, "evaluate", pairs, "--json")[1])["results"]["test"]
+    scores = json.loads(call("evaluate", pairs, "--json")[1])["results"]["test"]
     assert scores["examples"] == 20
     assert 0 <= scores["exact"] <= scores["accuracy"] <= 1
     head = {"kind": "tokens", "classes": 5, "bias": False}
     model = opinionated(0, vocab_size=12, kind="encoder", head=head).float()
     counting = write_run(tmp_path / "c", model, tokenizer, data={**data, "task": "count"})
-    scores = json.loads(call(monkeypatch, capfdbinary, "evaluate", counting, "--json")[1])["results"]["test"]
+    scores = json.loads(call("evaluate", counting, "--json")[1])["results"]["test"]
     assert scores["examples"] == 20
     assert 0 <= scores["accuracy"] <= 1

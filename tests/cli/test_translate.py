@@ -9,32 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.cli.main import main
 from clearhead.tokenizer import SPECIAL
+from tests.cli.conftest import Call
 from tests.decoding.models import small_run
 
 COMMAND = [sys.executable, "-m", "clearhead"]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    settings = {"max_source": 48, "max_extra": 2, "beam_size": 2}
-    return small_run(tmp_path_factory.mktemp("runs") / "pairs", "encoder-decoder", decoding=settings)
-
-
-@pytest.fixture(scope="module")
-def text_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data = {"data": {"text": "x", "documents": "line"}, "decoding": {"max_tokens": 4, "max_source": 48}}
-    return small_run(tmp_path_factory.mktemp("runs") / "text", "decoder", **data)
-
-
-def call(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], *words: object) -> tuple:
-    """Status, stdout and stderr of `clearhead words…`, run in this process."""
-    monkeypatch.setattr(sys, "argv", ["clearhead", *map(str, words)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    out, err = capfdbinary.readouterr()
-    return ended.value.code or 0, out, err.decode()
 
 
 def fuzz(count: int) -> list[bytes]:
@@ -57,12 +36,10 @@ def fuzz(count: int) -> list[bytes]:
     return lines
 
 
-def test_ten_thousand_terrible_lines(run: Path, tmp_path: Path, monkeypatch, capfdbinary) -> None:
+def test_ten_thousand_terrible_lines(run: Path, tmp_path: Path, call: Call) -> None:
     lines = fuzz(10_000)
     (tmp_path / "terrible").write_bytes(b"\n".join(lines))
-    status, out, err = call(
-        monkeypatch, capfdbinary, "translate", run, tmp_path / "terrible", "--beam-size", "1", "--set", "max_extra=0"
-    )
+    status, out, err = call("translate", run, tmp_path / "terrible", "--beam-size", "1", "--set", "max_extra=0")
     assert status == 0
     written = out.split(b"\n")
     assert written.pop() == b""
@@ -78,22 +55,20 @@ def test_ten_thousand_terrible_lines(run: Path, tmp_path: Path, monkeypatch, cap
     # in order: a few of them alone say the same
     for number in (0, 4321, 9999):
         (tmp_path / "one").write_bytes(lines[number] + b"\n")
-        alone = call(
-            monkeypatch, capfdbinary, "translate", run, tmp_path / "one", "--beam-size", "1", "--set", "max_extra=0"
-        )
+        alone = call("translate", run, tmp_path / "one", "--beam-size", "1", "--set", "max_extra=0")
         assert alone[1] == written[number] + b"\n"
 
 
-def test_generate_survives_them_too(text_run: Path, tmp_path: Path, monkeypatch, capfdbinary) -> None:
+def test_generate_survives_them_too(text_run: Path, tmp_path: Path, call: Call) -> None:
     (tmp_path / "terrible").write_bytes(b"\n".join(fuzz(300)) + b"\n")
-    status, out, _ = call(monkeypatch, capfdbinary, "generate", text_run, "--prompts", tmp_path / "terrible")
+    status, out, _ = call("generate", text_run, "--prompts", tmp_path / "terrible")
     assert status == 0
     assert out.count(b"\n") == 300
 
 
-def test_json_lines(run: Path, tmp_path: Path, monkeypatch, capfdbinary) -> None:
+def test_json_lines(run: Path, tmp_path: Path, call: Call) -> None:
     (tmp_path / "in").write_text("the cat sat\n\nthe dog\n")
-    status, out, _ = call(monkeypatch, capfdbinary, "translate", run, tmp_path / "in", "--json", "--n-best", "2")
+    status, out, _ = call("translate", run, tmp_path / "in", "--json", "--n-best", "2")
     assert status == 0
     first, empty, third = map(json.loads, out.splitlines())
     assert empty == {"line": 2, "source": "", "text": ""}
@@ -106,7 +81,7 @@ def test_json_lines(run: Path, tmp_path: Path, monkeypatch, capfdbinary) -> None
     assert first["alignment"]["heads"] == "mean"
     assert [link[0] for link in first["alignment"]["links"]] == list(range(len(first["tokens"])))
     assert all(link[1] < len(first["source_tokens"]) for link in first["alignment"]["links"])
-    plain = call(monkeypatch, capfdbinary, "translate", run, tmp_path / "in", "--n-best", "2")[1].decode().split("\n")
+    plain = call("translate", run, tmp_path / "in", "--n-best", "2")[1].decode().split("\n")
     assert len(plain[0].split("\t")) == 2
     assert plain[1] == ""
 
@@ -163,23 +138,31 @@ def test_a_closed_pipe_is_quiet(run: Path) -> None:
         (("evaluate", "PAIRS", "--source", "x"), "--source and --reference together"),
     ],
 )
-def test_mistakes_are_named(run: Path, text_run: Path, words, said: str, monkeypatch, capfdbinary, tmp_path) -> None:
+def test_mistakes_are_named(
+    run: Path,
+    text_run: Path,
+    words: tuple[str, ...],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    call: Call,
+) -> None:
     places = {"PAIRS": run, "TEXT": text_run, "NOTHING": tmp_path / "nothing"}
     (tmp_path / "in").write_text("the cat\n")
     with (tmp_path / "in").open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        status, out, err = call(monkeypatch, capfdbinary, *(places.get(word, word) for word in words))
+        status, out, err = call(*(places.get(word, word) for word in words))
     assert status == 2
     assert out == b""
     assert said in err
     assert "Traceback" not in err
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path: Path, monkeypatch, capfdbinary) -> None:
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, call: Call) -> None:
     run = small_run(tmp_path / "run", "encoder-decoder")
     weights = run / "checkpoints" / "step_00000001" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
-    status, _, err = call(monkeypatch, capfdbinary, "translate", run)
+    status, _, err = call("translate", run)
     assert status == 2
     assert "damaged" in err
     assert "model.safetensors" in err
