@@ -1,6 +1,7 @@
 """A run small enough to train in a second, shared by the tests of this folder."""
 
 from pathlib import Path
+from typing import Any
 
 from clearhead.data.settings import DataSettings
 from clearhead.data.splits import Splits, build
@@ -9,13 +10,27 @@ from clearhead.model import build as build_model
 from clearhead.training.config import Recipe, TrainingSettings
 
 DATA = DataSettings(task="copy", examples=120, held_out=20, symbols=6, longest=6)
-MODEL = {"preset": "tiny", "d_model": 16, "heads": 2, "d_ff": 32, "encoder_layers": 1, "decoder_layers": 1}
+MODEL: dict[str, Any] = {
+    "preset": "tiny",
+    "d_model": 16,
+    "heads": 2,
+    "d_ff": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+}
 
 
-def recipe(dropout: float = 0.1, **training: object) -> Recipe:
+def recipe(dropout: float = 0.1, **training: Any) -> Recipe:
     """A few dozen updates with several epochs, validations and checkpoints among them."""
-    usual = {"steps": 24, "max_tokens": 96, "peak": 3e-3, "warmup": 5, "validate_every": 10, "checkpoint_every": 4}
-    settings = TrainingSettings(**{**usual, "log_every": 3, "threads": 1, **training})  # type: ignore[arg-type]
+    usual: dict[str, Any] = {
+        "steps": 24,
+        "max_tokens": 96,
+        "peak": 3e-3,
+        "warmup": 5,
+        "validate_every": 10,
+        "checkpoint_every": 4,
+    }
+    settings = TrainingSettings(**{**usual, "log_every": 3, "threads": 1, **training})
     return Recipe(DATA, {**MODEL, "dropout": {"residual": dropout, "embedding": dropout}}, training=settings)
 
 
@@ -28,13 +43,13 @@ def model(dropout: float = 0.0) -> Transformer:
     return build_model(configure("tiny", vocab_size=10, dropout=dropout, **changes))
 
 
-def recipe_text(**training: object) -> str:
+def recipe_text(**training: Any) -> str:
     """The same as a file."""
     from clearhead.run import to_toml
 
     return to_toml(recipe(**training).to_dict())
 
 
-def write_recipe(path: Path, **training: object) -> Path:
+def write_recipe(path: Path, **training: Any) -> Path:
     path.write_text(recipe_text(**training))
     return path

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -110,9 +112,12 @@ def test_muon_sees_whole_matrices_and_shares_them_out(parallel: str, tmp_path: P
 def test_a_run_goes_on_with_another_number_of_processes(
     first: tuple[str, int], then: tuple[str, int], alone: Path, tmp_path: Path
 ) -> None:
+    def train_with(changes: dict[str, Any], rank: int) -> None:
+        finish(tmp_path, **changes)
+
     for steps, (parallel, count) in ((6, first), (12, then)):
         changes = {"dropout": 0.0, "parallel": parallel, "steps": steps}
-        assert processes(count, lambda rank, changes=changes: finish(tmp_path, **changes)) == [0] * count
+        assert processes(count, partial(train_with, changes)) == [0] * count
     assert_same(tmp_path, alone)
 
 
@@ -136,7 +141,7 @@ def test_two_processes_killed_and_resumed_end_in_the_same_bits(parallel: str, tm
                 os.kill(os.getpid(), signal.SIGKILL)
             real(loop)
 
-        Loop.one_update = update  # type: ignore[method-assign]
+        Loop.one_update = update  # type: ignore[method-assign, assignment]
         finish(broken, parallel=parallel)
 
     ends = processes(2, killed)
@@ -150,7 +155,7 @@ def test_two_processes_killed_and_resumed_end_in_the_same_bits(parallel: str, tm
         def restore(loop: Loop, saved: dict[str, torch.Tensor]) -> None:
             real(loop, dict(sorted(saved.items(), reverse=rank == 1)))  # a file has no order that ranks could rely on
 
-        session.restore_optimizers = restore  # type: ignore[attr-defined]
+        session.restore_optimizers = restore
         finish(broken, parallel=parallel)
 
     assert processes(2, resumed) == [0, 0]
@@ -170,7 +175,7 @@ def test_a_group_outlives_the_error_that_broke_it(tmp_path: Path) -> None:
         def fail(loop: Loop) -> None:
             raise ZeroDivisionError
 
-        Loop.one_update = fail  # type: ignore[method-assign]
+        Loop.one_update = fail  # type: ignore[method-assign, assignment]
         with pytest.raises(ZeroDivisionError):
             finish(tmp_path)
         gc.collect()
@@ -190,7 +195,7 @@ def test_a_signal_to_one_rank_stops_both_at_the_same_step(tmp_path: Path) -> Non
             if loop.progress.step == 5 and rank == 1:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        Loop.one_update = update  # type: ignore[method-assign]
+        Loop.one_update = update  # type: ignore[method-assign, assignment]
         finish(tmp_path)
 
     assert processes(2, work) == [0, 0]

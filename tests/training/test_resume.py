@@ -206,7 +206,7 @@ def test_an_average_is_the_mean_of_the_last_regular_checkpoints(tmp_path: Path) 
     mean = run.weights("average")
     parts = [run.weights(f"step_{step}") for step in (16, 20, 24)]
     for name, tensor in mean.items():
-        expected = sum(part[name].double() for part in parts) / 3
+        expected = torch.stack([part[name].double() for part in parts]).mean(0)
         assert torch.equal(tensor, expected.float())
     used = average(run, 1)
     assert [folder.name for folder in used] == ["step_00000024"]
@@ -222,7 +222,7 @@ def test_a_checkpoint_says_where_it_comes_from(straight: Path) -> None:
 
 
 def test_the_number_of_threads_is_kept_over_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    asked: list[int] = []
     monkeypatch.setattr(session.torch, "set_num_threads", asked.append)
     session.use_threads(2, None, session.Log(None, quiet=True))
     session.use_threads(2, 1, session.Log(None, quiet=True))  # the user's word is last
