@@ -41,7 +41,7 @@ def commands(page: Path) -> list[list[str]]:
     blocks = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)).replace("\\\n", " ")
     lines = [line.strip().removeprefix("$ ") for line in blocks.splitlines()]
     lines += [span.group(1) for span in re.finditer(r"`(clearhead [^`]*)`", prose(page))]
-    found = []
+    found: list[list[str]] = []
     for line in lines:
         for part in line.split(" | "):
             words = shlex.split(part.removeprefix(".venv/bin/"), comments=True) if "clearhead " in part else []

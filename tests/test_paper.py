@@ -8,24 +8,30 @@ import torch
 import torch.nn.functional as F
 
 from clearhead.cost.account import Size, account, total
-from clearhead.model import ModelConfig, build, configure, trace
+from clearhead.model import EncoderDecoder, EncoderOnly, ModelConfig, configure, trace
+from clearhead.model.decoder import DecoderLayer
+from clearhead.model.encoder import EncoderLayer
+from clearhead.model.norm import LayerNorm
 from clearhead.model.residual import Residual
 from clearhead.training.config import TrainingSettings
 
 SMALL = ModelConfig(vocab_size=31, d_model=16, heads=4, d_ff=40, encoder_layers=2, decoder_layers=2)
 
 
-def small_model() -> torch.nn.Module:
+def small_model() -> EncoderDecoder:
     torch.manual_seed(0)
-    return build(SMALL).double().eval()
+    return EncoderDecoder(SMALL).double().eval()
 
 
 def test_3_1_a_sub_layer_is_norm_of_x_plus_it() -> None:
     residual = Residual(SMALL).double().eval()
-    torch.nn.init.normal_(residual.norm.weight)
-    torch.nn.init.normal_(residual.norm.bias)
+    norm = residual.norm
+    assert isinstance(norm, LayerNorm)
+    assert norm.bias is not None
+    torch.nn.init.normal_(norm.weight)
+    torch.nn.init.normal_(norm.bias)
     x = torch.randn(2, 3, 16, dtype=torch.float64)
-    wanted = F.layer_norm(x + x.sin(), (16,), residual.norm.weight, residual.norm.bias)
+    wanted = F.layer_norm(x + x.sin(), (16,), norm.weight, norm.bias)
     torch.testing.assert_close(residual(x, torch.sin), wanted)
 
 
@@ -33,9 +39,11 @@ def test_3_2_1_scores_keep_the_variance_of_their_inputs() -> None:
     """Footnote 4: with components of variance 1, q·k has variance d_k; divided by √d_k it has 1."""
     torch.manual_seed(0)
     q, k = torch.randn(200, 1, 20, 512), torch.randn(200, 1, 20, 512)
-    model = build(configure(vocab_size=2, kind="encoder", head={"kind": "none"}, heads=1, encoder_layers=1))
+    model = EncoderOnly(configure(vocab_size=2, kind="encoder", head={"kind": "none"}, heads=1, encoder_layers=1))
+    layer = model.encoder.layers[0]
+    assert isinstance(layer, EncoderLayer)
     with trace(model) as taken:
-        model.encoder.layers[0].self_attention.attend(q, k, k)
+        layer.self_attention.attend(q, k, k)
     scores = taken["scores"]
     assert scores.var().item() == pytest.approx(1, rel=0.02)
     assert (scores * math.sqrt(512)).var().item() == pytest.approx(512, rel=0.02)
@@ -55,16 +63,18 @@ def test_3_2_3_who_looks_at_whom() -> None:
     source, target = torch.randint(31, (1, 5)), torch.randint(31, (1, 4))
     with trace(model) as taken:
         model(source, target)
-    for layer in range(2):
-        assert (taken[f"encoder.layers.{layer}.self_attention.weights"] > 0).all()
-        own = taken[f"decoder.layers.{layer}.self_attention.weights"]
+    for number, layer in enumerate(model.decoder.layers):
+        assert (taken[f"encoder.layers.{number}.self_attention.weights"] > 0).all()
+        own = taken[f"decoder.layers.{number}.self_attention.weights"]
         assert torch.equal(own > 0, torch.ones(4, 4).tril().bool().expand(1, 4, 4, 4))
-        assert (taken[f"decoder.layers.{layer}.cross_attention.weights"] > 0).all()
+        assert (taken[f"decoder.layers.{number}.cross_attention.weights"] > 0).all()
         memory = taken["encoder.layers.1.feed_forward_residual.norm.norm"]  # the encoder's output
-        cross = model.decoder.layers[layer].cross_attention
+        assert isinstance(layer, DecoderLayer)
+        cross = layer.cross_attention
+        assert cross is not None
         for name, projection in (("k", cross.key), ("v", cross.value)):
             wanted = projection(memory).view(1, 5, 4, 4).transpose(1, 2)
-            torch.testing.assert_close(taken[f"decoder.layers.{layer}.cross_attention.{name}"], wanted)
+            torch.testing.assert_close(taken[f"decoder.layers.{number}.cross_attention.{name}"], wanted)
 
 
 def test_3_4_one_matrix_embeds_both_sides_and_makes_the_logits() -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from clearhead.cost.parts import GROUPS, PIECES, Part
 from clearhead.errors import InputError
 from clearhead.model import PRESETS, KVCache, ModelConfig, build, configure, count_parameters
 
-SMALL = {"vocab_size": 89, "d_model": 24, "heads": 4, "d_ff": 56}
+SMALL: dict[str, Any] = {"vocab_size": 89, "d_model": 24, "heads": 4, "d_ff": 56}
 DECODER = SMALL | {"kind": "decoder", "decoder_layers": 2}
 BERT = {"kind": "masked", "bias": True}
 
@@ -59,7 +60,7 @@ def real_pass(config: ModelConfig, size: Size) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize(("kernels", "length"), [("plain", 19), ("fused", 19), ("fused", 70)])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_account_is_what_a_real_pass_costs(name: str, kernels: str, length: int) -> None:
+def test_the_account_is_what_a_real_pass_costs(name: str, kernels: Literal["plain", "fused"], length: int) -> None:
     config = replace(CONFIGS[name], kernels=kernels)
     size = Size(batch=3, length=length, source_length=length - 6)
     counted = total(account(config, size).values())

@@ -1,5 +1,7 @@
 """The cheat-sheet says what a real pass does."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from clearhead.model import PRESETS, ModelConfig, build, configure, trace
 
 # sizes that no two letters share, so that a swapped dimension cannot hide
 SIZE = Size(batch=3, length=11, source_length=7)
-SMALL = {"vocab_size": 89, "d_model": 40, "heads": 4, "kv_heads": 2, "d_ff": 56}
+SMALL: dict[str, Any] = {"vocab_size": 89, "d_model": 40, "heads": 4, "kv_heads": 2, "d_ff": 56}
 NUMBERS = {"B": 3, "D": 40, "H": 4, "G": 2, "d": 10, "F": 56, "V": 89, "1": 1}
 
 

@@ -34,7 +34,9 @@ def plain(model: nn.Module, tokens: Tensor) -> Tensor:
 def test_a_class_is_a_builder_and_common_names_of_sizes_are_understood() -> None:
     subject = Subject(doctor.CausalLM(build=Bag, forward=plain))
     assert subject.sizes["vocab"] == subject.vocab == 61
-    assert subject.model().embedding.weight.shape == (61, 24)
+    model = subject.model()
+    assert isinstance(model, Bag)
+    assert model.embedding.weight.shape == (61, 24)
 
 
 def test_a_builder_without_arguments_is_enough() -> None:

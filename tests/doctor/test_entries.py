@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from clearhead.cli.main import app
 from clearhead.errors import InputError
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*arguments: str):
+def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["doctor", *arguments])
 
 

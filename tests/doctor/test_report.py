@@ -5,11 +5,12 @@ import re
 
 from clearhead.doctor.causes import known
 from clearhead.doctor.examine import check
+from clearhead.doctor.finding import Report
 from clearhead.doctor.hosts.describe import describe
 from clearhead.doctor.mutants import load, table
 
 
-def examined(id: str, *probes: str):
+def examined(id: str, *probes: str) -> Report:
     mutant = table()[id]
     return check(describe(mutant.host, mutant.variant, load(mutant)), only=probes)
 

@@ -7,7 +7,7 @@ import torch
 
 from clearhead.doctor.examine import check
 from clearhead.doctor.hosts.describe import describe
-from clearhead.doctor.mutants import load
+from clearhead.doctor.mutants import Mutant, load
 from clearhead.doctor.mutants.benign import BENIGN
 from tests.doctor.zoo import ZOO
 
@@ -30,7 +30,7 @@ def test_the_whole_zoo_has_no_errors(name: str) -> None:
 
 
 @pytest.mark.parametrize("row", BENIGN, ids=lambda row: row.id)
-def test_changes_that_are_no_bugs_give_no_finding(row) -> None:
+def test_changes_that_are_no_bugs_give_no_finding(row: Mutant) -> None:
     spec = replace(describe(row.host, row.variant, load(row)), reference=None)
     assert check(spec, quick=True).findings == ()
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 import clearhead
 from clearhead.interop import llama2c
+from clearhead.model import DecoderOnly
 
 # what llama2.c's own tests expect of this model at temperature 0
 STORY = """ Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she \
@@ -76,5 +77,8 @@ def test_reads_an_untied_head(storyteller: Any, data: Path, tmp_path: Path) -> N
     path = tmp_path / "untied.bin"
     path.write_bytes(struct.pack("<7i", 64, 172, 5, 8, 4, -512, 512) + content[28:] + head)
     model = llama2c.read(path)
+    assert isinstance(model, DecoderOnly)
+    assert model.decoder.norm is not None
+    assert model.output.weight is not None
     assert torch.equal(model.output.weight, torch.full((512, 64), 0.5))
     assert torch.equal(model.decoder.norm.weight, storyteller.decoder.norm.weight)

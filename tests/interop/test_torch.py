@@ -123,7 +123,7 @@ def test_transformer(size: tuple[int, ...], padded: bool, placement: str, kernel
             width, heads, 2, 3, 21, 0.0, batch_first=True, norm_first=placement == "pre", dtype=torch.float64
         )
     )
-    changes = {"d_model": width, "heads": heads, "d_ff": 21, "decoder_layers": 3, "kernels": kernels}
+    changes: dict[str, Any] = {"d_model": width, "heads": heads, "d_ff": 21, "decoder_layers": 3, "kernels": kernels}
     # torch puts a final norm after both stacks, post-norm or not
     ours = model("encoder-decoder", positions="none", norm={"placement": placement, "final": True}, **changes)
     stacks = nn.ModuleDict({"encoder": ours.encoder, "decoder": ours.decoder})
