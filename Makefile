@@ -35,7 +35,8 @@ test: $(BIN)/.test    ## set everything up and run the tests
 test-long: $(BIN)/.test   ## the tests that take too long for every run
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 -m long $(PYTEST)
 
-lint: $(BIN)/.test    ## ruff and mypy
+lint: $(BIN)/.test    ## ruff and mypy, over package, tests and benchmarks
+	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 

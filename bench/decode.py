@@ -27,7 +27,7 @@ from clearhead.decoding.greedy import greedy
 from clearhead.decoding.steps import ModelSteps
 from clearhead.interop.families import read
 from clearhead.machine import machine
-from clearhead.model import EncoderDecoder, build, configure, count_parameters
+from clearhead.model import DecoderOnly, EncoderDecoder, configure, count_parameters
 from clearhead.model.positions import sinusoids
 
 VOCABULARY, SOURCE, NEW = 10_000, 16, 40
@@ -97,7 +97,8 @@ def ctranslate2_translator(model: EncoderDecoder, folder: Path) -> Callable[[int
         place.gamma, place.beta = ours.weight.detach().numpy(), ours.bias.detach().numpy()
 
     table = sinusoids(256, config.d_model, layout=config.positions.layout).float().numpy()
-    for ours, theirs in ((model.encoder, spec.encoder), (model.decoder, spec.decoder)):
+    stacks: list[tuple[Any, Any]] = [(model.encoder, spec.encoder), (model.decoder, spec.decoder)]
+    for ours, theirs in stacks:
         embeddings = theirs.embeddings[0] if isinstance(theirs.embeddings, list) else theirs.embeddings
         embeddings.weight = model.embedding.weight.detach().numpy()
         theirs.scale_embeddings = True
@@ -117,6 +118,7 @@ def ctranslate2_translator(model: EncoderDecoder, folder: Path) -> Callable[[int
             linear(place.ffn.linear_1, layer.feed_forward.outer)
             norm(place.ffn.layer_norm, layer.feed_forward_residual.norm)
     spec.decoder.projection.weight = model.embedding.weight.detach().numpy()
+    assert model.output.bias is not None
     spec.decoder.projection.bias = model.output.bias.detach().numpy()
     spec.register_source_vocabulary(WORDS)
     spec.register_target_vocabulary(WORDS)
@@ -141,7 +143,9 @@ class Sides:
 
     def __init__(self, size: str, batch: int, beam: int, folder: Path) -> None:
         self.theirs = their_model(size)
-        self.ours = read("marian", self.theirs.config.to_dict(), self.theirs.state_dict()).eval()
+        ours = read("marian", self.theirs.config.to_dict(), self.theirs.state_dict()).eval()
+        assert isinstance(ours, EncoderDecoder)
+        self.ours = ours
         self.engine = Engine(self.ours)
         self.translator = ctranslate2_translator(self.ours, folder)
         self.threads = 1
@@ -252,7 +256,7 @@ def positions(processor_time: bool) -> None:
     """Time per token around position 50 and around 2,000, of a language model of 30 million parameters."""
     config = configure("llama", vocab_size=16_000, d_model=512, heads=8, kv_heads=8, d_ff=1376, decoder_layers=7)
     torch.manual_seed(0)
-    model = build(config).eval()
+    model = DecoderOnly(config).eval()
     engine, count = Engine(model), 20
     prompt = torch.randint(3, 16_000, (2_000,)).tolist()
 

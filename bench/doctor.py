@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,18 +68,26 @@ def save(results: dict[str, Any]) -> None:
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
+def benign(row: Mutant) -> Description:
+    return replace(describe(row.host, row.variant, load(row)), reference=None)
+
+
+def in_precision(host: str, variant: str, dtype: torch.dtype) -> Description:
+    return replace(describe(host, variant), dtype=dtype)
+
+
 def run_zoo(results: dict[str, Any]) -> None:
     """Healthy models of other people, our own, and changes that are no bugs."""
     from tests.doctor.zoo import ZOO
 
     models: dict[str, Callable[[], Description]] = dict(ZOO)
     for row in BENIGN:
-        models[row.title] = lambda row=row: replace(describe(row.host, row.variant, load(row)), reference=None)
+        models[row.title] = partial(benign, row)
     for host in HOSTS[:3]:
         for dtype in (torch.float32, torch.bfloat16):
             variant = {"decoder": "rotary", "encoder": "plain", "seq2seq": "plain"}[host]
             name = f"host {host}, {str(dtype)[6:]}"
-            models[name] = lambda host=host, variant=variant, dtype=dtype: replace(describe(host, variant), dtype=dtype)
+            models[name] = partial(in_precision, host, variant, dtype)
     for name, make in models.items():
         if f"zoo/{name}" in results:
             continue

@@ -13,6 +13,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,8 @@ class Wrapped(nn.Module):
     ) -> dict[str, Tensor]:
         spec = self.__dict__["spec"]
         given = (input_ids,) if target is None else (input_ids, target)
-        masked = attention_mask is not None and parameters_of(spec.forward) > len(given) + 1
-        extra = (attention_mask.bool(),) if masked else ()
+        takes_a_mask = parameters_of(spec.forward) > len(given) + 1
+        extra = (attention_mask.bool(),) if attention_mask is not None and takes_a_mask else ()
         result = {"logits": outputs(spec.forward(self.model, *given, *extra)).float()}
         if spec.loss is not None:
             labels = (input_ids.flip(1),) if isinstance(spec, Encoder) else ()
@@ -182,13 +183,17 @@ def ask(tool: str, spec: Description) -> dict[str, str]:
         return {"raised": "not applicable"}
 
 
+def planted(mutant: Mutant) -> Description:
+    return describe(mutant.host, mutant.variant, load(mutant))
+
+
 def run(results: dict[str, Any]) -> None:
     from tests.doctor.zoo import ZOO
 
     cases: dict[str, Callable[[], Description]] = {}
     for mutant in table().values():
-        cases[f"healthy/{mutant.host}/{mutant.variant}"] = lambda m=mutant: describe(m.host, m.variant)
-        cases[f"mutant/{mutant.id}"] = lambda m=mutant: describe(m.host, m.variant, load(m))
+        cases[f"healthy/{mutant.host}/{mutant.variant}"] = partial(describe, mutant.host, mutant.variant)
+        cases[f"mutant/{mutant.id}"] = partial(planted, mutant)
     cases |= {f"zoo/{name}": make for name, make in ZOO.items()}
     for name, make in cases.items():
         if name in results:

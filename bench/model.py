@@ -6,8 +6,8 @@ SDPA attention. Every side runs at its best number of threads.
 """
 
 import argparse
-import sys
 import timeit
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 import clearhead
 from bench.measure import Contestant, compete, peak_memory, report, torch_threads
 from clearhead.machine import forget_peak, machine, resident
-from clearhead.model import attention, fused_attention, tap
+from clearhead.model import EncoderDecoder, attention, fused_attention, tap
+from clearhead.model.positions import sinusoids
 from clearhead.training.loss import summed_loss
 
 VOCABULARY = 10_000
@@ -33,7 +34,8 @@ class TorchSeq2Seq(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, size["d_model"])
         nn.init.normal_(self.embedding.weight, std=size["d_model"] ** -0.5)
-        self.register_buffer("table", clearhead.model.positions.sinusoids(512, size["d_model"]).float())
+        self.table: Tensor
+        self.register_buffer("table", sinusoids(512, size["d_model"]).float())
         self.dropout = nn.Dropout(dropout)
         self.body = nn.Transformer(
             size["d_model"], size["heads"], size["layers"], size["layers"], size["d_ff"], dropout,
@@ -66,8 +68,8 @@ def marian(size: dict[str, int], dropout: float) -> nn.Module:
     return MarianMTModel(config)
 
 
-def ours(size: dict[str, int], dropout: dict[str, float], placement: str) -> nn.Module:
-    return clearhead.build(
+def ours(size: dict[str, int], dropout: dict[str, float], placement: str) -> EncoderDecoder:
+    return EncoderDecoder(
         clearhead.configure(
             vocab_size=VOCABULARY,
             d_model=size["d_model"],
@@ -90,7 +92,7 @@ def step_time(name: str, rounds: int) -> None:
     lengths = torch.randint(size["length"] * 3 // 4, size["length"] + 1, (size["batch"],))
     padding = torch.arange(size["length"])[None] < lengths[:, None]
 
-    def our_step(model: nn.Module) -> None:
+    def our_step(model: EncoderDecoder) -> None:
         model.zero_grad()
         hidden = model.hidden(source, target, padding)
         (summed_loss(model, hidden, labels, 0.1) / labels.numel()).backward()
@@ -120,7 +122,7 @@ def step_time(name: str, rounds: int) -> None:
         ("Marian", like_marian, "transformers Marian", marian_step),
     ):
         entries = [
-            Contestant(f"clearhead, dropout as {title}", lambda m=our_model: our_step(m), torch_threads),
+            Contestant(f"clearhead, dropout as {title}", partial(our_step, our_model), torch_threads),
             Contestant(peer_name, peer, torch_threads),
         ]
         compete(entries, rounds)
@@ -176,4 +178,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

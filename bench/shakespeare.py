@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from clearhead.data.files import data_folder
 from clearhead.data.splits import build as build_data
+from clearhead.data.windows import NextTokens
 from clearhead.machine import machine
 from clearhead.model import build
 from clearhead.training.config import load_recipe
@@ -134,7 +135,7 @@ def peer_side(ids: Tensor, cut: int, vocabulary: int, threads: int) -> Side:
         inputs = held_out[: windows * CONTEXT].view(windows, CONTEXT)
         labels = held_out[1 : windows * CONTEXT + 1].view(windows, CONTEXT)
         losses = [model(a, b) * len(a) for a, b in zip(inputs.split(128), labels.split(128), strict=True)]
-        return float(sum(losses)) / windows  # type: ignore[arg-type]
+        return float(sum(losses)) / windows
 
     return Side("nanoGPT's CPU configuration", update, score, STEPS, threads)
 
@@ -146,7 +147,8 @@ def our_side(threads: int) -> Side:
     config = recipe.model_config(splits.train.kind, splits.train.head, splits.tokenizer.size)
     loop = Loop(build(config), splits.train, recipe.training)
     # whole windows only, as for the peer: a rest shorter than the context would be easier or harder, not the same
-    whole = range(splits.validation.stream.length // CONTEXT)  # type: ignore[attr-defined]
+    assert isinstance(splits.validation, NextTokens)
+    whole = range(splits.validation.stream.length // CONTEXT)
     batches = [list(whole)[i : i + 128] for i in range(0, len(whole), 128)]
     return Side(
         "recipe shakespeare",
@@ -159,7 +161,7 @@ def our_side(threads: int) -> Side:
 
 def best_threads(make: Callable[[int], Side]) -> int:
     """The faster of one and two threads, over a few updates of a side of its own."""
-    seconds = {}
+    seconds: dict[int, float] = {}
     for threads in (1, 2, 1, 2):
         side = make(threads)
         torch.set_num_threads(threads)
