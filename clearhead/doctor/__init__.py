@@ -9,7 +9,20 @@ It needs only torch and knows nothing of Clearhead's own models. Names are loade
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the names of _HOME once more, because a type checker does not follow __getattr__
+    from clearhead.doctor.describe import CausalLM as CausalLM
+    from clearhead.doctor.describe import Encoder as Encoder
+    from clearhead.doctor.describe import EncoderDecoder as EncoderDecoder
+    from clearhead.doctor.describe import Reference as Reference
+    from clearhead.doctor.examine import check as check
+    from clearhead.doctor.finding import Cause as Cause
+    from clearhead.doctor.finding import Finding as Finding
+    from clearhead.doctor.finding import Report as Report
+    from clearhead.doctor.pytest_entry import parametrize as parametrize
+    from clearhead.doctor.ready import from_torch as from_torch
+    from clearhead.doctor.ready import from_transformers as from_transformers
 
 _HOME = {
     "CausalLM": "describe",
@@ -28,7 +41,7 @@ _HOME = {
 __all__ = [*_HOME]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'clearhead.doctor' has no attribute {name!r}")
     return getattr(import_module(f"clearhead.doctor.{_HOME[name]}"), name)
