@@ -22,7 +22,7 @@ import torch
 from bench.measure import Contestant, compete, report, torch_threads
 from clearhead.decoding.beam import BeamSearch, beam_search
 from clearhead.decoding.constraints import Constraints
-from clearhead.decoding.engine import Engine
+from clearhead.decoding.fast_steps import FastDecoding
 from clearhead.decoding.greedy import greedy
 from clearhead.decoding.steps import ModelSteps
 from clearhead.interop.families import read
@@ -146,7 +146,7 @@ class Sides:
         ours = read("marian", self.theirs.config.to_dict(), self.theirs.state_dict()).eval()
         assert isinstance(ours, EncoderDecoder)
         self.ours = ours
-        self.engine = Engine(self.ours)
+        self.fast = FastDecoding(self.ours)
         self.translator = ctranslate2_translator(self.ours, folder)
         self.threads = 1
         self.batch, self.beam = batch, beam
@@ -158,7 +158,7 @@ class Sides:
         constraints = Constraints(min_length=NEW)
         prompts, limits = [[START]] * self.batch, [NEW] * self.batch
         with torch.inference_mode():
-            steps = self.engine.steps(self.source)
+            steps = self.fast.steps(self.source)
             if self.beam == 1:
                 return [h.tokens for h in greedy(steps, prompts, limits, END, constraints, with_log_probs=False)]
             how = BeamSearch(self.beam, 1.0, "power", refill=True, constraints=constraints)
@@ -257,11 +257,11 @@ def positions(processor_time: bool) -> None:
     config = configure("llama", vocab_size=16_000, d_model=512, heads=8, kv_heads=8, d_ff=1376, decoder_layers=7)
     torch.manual_seed(0)
     model = DecoderOnly(config).eval()
-    engine, count = Engine(model), 20
+    fast, count = FastDecoding(model), 20
     prompt = torch.randint(3, 16_000, (2_000,)).tolist()
 
     def timer(length: int, cached: bool) -> Callable[[], None]:
-        steps: Any = engine.steps() if cached else ModelSteps(model, cached=False)
+        steps: Any = fast.steps() if cached else ModelSteps(model, cached=False)
         with torch.inference_mode():
             token = steps.start([prompt[:length]]).argmax(-1)
 

@@ -45,11 +45,11 @@ class TorchSeq2Seq(nn.Module):
     def embed(self, tokens: Tensor) -> Tensor:
         return self.dropout(self.embedding(tokens) * self.embedding.embedding_dim**0.5 + self.table[: tokens.size(1)])
 
-    def forward(self, source: Tensor, source_padding: Tensor, target: Tensor) -> Tensor:
+    def forward(self, source: Tensor, source_real: Tensor, target: Tensor) -> Tensor:
         causal = nn.Transformer.generate_square_subsequent_mask(target.size(1))
         hidden = self.body(
             self.embed(source), self.embed(target), tgt_mask=causal, tgt_is_causal=True,
-            src_key_padding_mask=~source_padding, memory_key_padding_mask=~source_padding,
+            src_key_padding_mask=~source_real, memory_key_padding_mask=~source_real,
         )  # fmt: skip
         return F.linear(hidden, self.embedding.weight)
 
@@ -90,11 +90,11 @@ def step_time(name: str, rounds: int) -> None:
     shape = (size["batch"], size["length"])
     source, target, labels = (torch.randint(1, VOCABULARY, shape) for _ in range(3))
     lengths = torch.randint(size["length"] * 3 // 4, size["length"] + 1, (size["batch"],))
-    padding = torch.arange(size["length"])[None] < lengths[:, None]
+    real = torch.arange(size["length"])[None] < lengths[:, None]
 
     def our_step(model: EncoderDecoder) -> None:
         model.zero_grad()
-        hidden = model.hidden(source, target, padding)
+        hidden = model.hidden(source, target, real)
         (summed_loss(model, hidden, labels, 0.1) / labels.numel()).backward()
 
     def peer_step(model: nn.Module, logits: Tensor) -> None:
@@ -109,10 +109,10 @@ def step_time(name: str, rounds: int) -> None:
     for model in (torch_model, hf_model, like_torch, like_marian):
         model.train()
     tokens = labels.numel()
-    mask = padding.long()
+    mask = real.long()
 
     def torch_step() -> None:
-        peer_step(torch_model, torch_model(source, padding, target))
+        peer_step(torch_model, torch_model(source, real, target))
 
     def marian_step() -> None:
         peer_step(hf_model, hf_model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits)

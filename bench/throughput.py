@@ -67,8 +67,8 @@ def peer_update(model: nn.Module, data: Dataset, logits: Logits) -> Callable[[li
     return update
 
 
-def padding_of(batch: Batch) -> torch.Tensor:
-    found = batch.inputs.get("source_padding")
+def real_of(batch: Batch) -> torch.Tensor:
+    found = batch.inputs.get("source_real")
     return torch.ones_like(batch.inputs["source"], dtype=torch.bool) if found is None else found
 
 
@@ -77,14 +77,14 @@ def contestants(name: str, data: Dataset, plan: list[list[int]]) -> list[Contest
     size = peers.SIZES[name]
     torch_model, marian = peers.TorchSeq2Seq(size, 0.1), peers.marian(size, 0.1)
     torch_update = peer_update(
-        torch_model, data, lambda b: torch_model(b.inputs["source"], padding_of(b), b.inputs["target"])
+        torch_model, data, lambda b: torch_model(b.inputs["source"], real_of(b), b.inputs["target"])
     )
     marian_update = peer_update(
         marian,
         data,
         lambda b: (
             marian(
-                input_ids=b.inputs["source"], attention_mask=padding_of(b).long(), decoder_input_ids=b.inputs["target"]
+                input_ids=b.inputs["source"], attention_mask=real_of(b).long(), decoder_input_ids=b.inputs["target"]
             ).logits
         ),
     )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def chosen_model(name: str, changes: list[str], vocabulary: int | None = None) -> "ModelConfig":
     """The configuration called `name`, with `key=value` changes such as `positions.kind=rope`."""
-    from clearhead.model.config import PRESETS, configure
+    from clearhead.model.presets import PRESETS, configure
 
     settings: dict[str, Any] = {}
     for change in changes:

@@ -123,7 +123,7 @@ def legend(config: "ModelConfig", size: "Size") -> str:
         "S": size.length,
         "D": config.d_model,
         "H": config.heads,
-        "G": config.groups,
+        "G": config.key_value_heads,
         "d": config.d_head,
         "F": config.d_ff,
         "V": config.vocab_size,
@@ -208,7 +208,7 @@ def answers(config: "ModelConfig", size: "Size", costs: "dict[Part, Cost]") -> l
         f"{whole.backward_flops / whole.forward_flops:.2f} times the forward pass.",
     ]
     if whole.cache_bytes:
-        one = amount(config.decoder_layers * 2 * config.groups * config.d_head * 4, "B")
+        one = amount(config.decoder_layers * 2 * config.key_value_heads * config.d_head * 4, "B")
         again = ", and as much for each source token" if config.kind == "encoder-decoder" else ""
         lines.append(f"Decoding caches {one} for each token of each sequence{again}.")
     return lines

@@ -89,7 +89,7 @@ def account(config: ModelConfig, size: Size | None = None) -> dict[Part, Cost]:
             costs[part].parameters = number  # positions without parameters are worth a row: they come for free
         run(model, size.inputs(config), costs)
     if config.kind != "encoder":
-        one = config.decoder_layers * size.batch * config.groups * config.d_head * torch.float32.itemsize  # position
+        one = config.decoder_layers * size.batch * config.key_value_heads * config.d_head * torch.float32.itemsize
         for name in ("key", "value"):
             costs[Part("decoder", "self-attention", name)].cache_bytes = one * size.length
             if config.kind == "encoder-decoder":
@@ -164,10 +164,6 @@ class FlopMeter(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is aten._local_scalar_dense.default:
-            # a tensor without memory is asked for a value: the model wants to know whether every query sees
-            # something, and without padding it does
-            return True
         result = func(*args, **kwargs)
         operation = func._overloadpacket
         if operation is aten._scaled_dot_product_flash_attention_for_cpu:

@@ -49,7 +49,7 @@ def part_of(path: str) -> Part:
             return Part(stack, attention.replace("_", "-"), "mixing" if last == attention else last)
     if "feed_forward" in names:
         return Part(stack, "feed-forward", "activation" if last == "feed_forward" else last)
-    if "positions" in names or "lookout" in names:  # the lookout makes masks, ALiBi's bias and RoPE's rotation
+    if "positions" in names or "attention_inputs" in names:  # they are masks, ALiBi's bias and RoPE's rotation
         return Part(stack, "positions")
     if stack:
         return Part(stack, "residuals")

@@ -77,7 +77,7 @@ class MaskedTokens:
         tokens[swapped] = self.ordinary[(other[swapped] * len(self.ordinary)).astype(int)]
         inputs: dict[str, Tensor] = {"tokens": torch.from_numpy(tokens)}
         if not real.all():
-            inputs["padding"] = torch.from_numpy(real)
+            inputs["real"] = torch.from_numpy(real)
         if documents is not None:
             inputs["documents"] = documents
         return Batch(inputs, torch.from_numpy(labels), int(guessed.sum()))
@@ -87,7 +87,7 @@ class MaskedTokens:
         examples = []
         for index in range(len(self))[:limit]:
             batch = self.collate([index])
-            real = batch.inputs.get("padding", torch.ones_like(batch.labels, dtype=torch.bool))
+            real = batch.inputs.get("real", torch.ones_like(batch.labels, dtype=torch.bool))
             tokens, labels = batch.inputs["tokens"][real], batch.labels[real]
             whole = torch.where(labels == IGNORE, tokens, labels)
             examples.append(Example(self.tokenizer.decode(tokens.tolist()), self.tokenizer.decode(whole.tolist())))

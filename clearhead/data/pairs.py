@@ -108,7 +108,7 @@ class Pairs:
             "target": torch.from_numpy(target[:, :-1]).contiguous(),
         }
         if not source_real.all():
-            inputs["source_padding"] = torch.from_numpy(source_real)
+            inputs["source_real"] = torch.from_numpy(source_real)
         return Batch(inputs, torch.from_numpy(labels[:, 1:]).contiguous(), int(target_real[:, 1:].sum()))
 
     def examples(self, limit: int | None = None) -> list[Example]:

@@ -86,7 +86,7 @@ class Counting:
         labels, _ = self.counts.padded(indices, IGNORE)
         inputs: dict[str, Tensor] = {"tokens": torch.from_numpy(tokens)}
         if not real.all():
-            inputs["padding"] = torch.from_numpy(real)
+            inputs["real"] = torch.from_numpy(real)
         return Batch(inputs, torch.from_numpy(labels), int(real.sum()))
 
     def examples(self, limit: int | None = None) -> list[Example]:

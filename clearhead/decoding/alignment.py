@@ -46,10 +46,10 @@ def align(
 ) -> list[Alignment]:
     """Align each target (without marks) with its source."""
     device = model.embedding.weight.device
-    source, padding = right_pad(sources, device)
+    source, real = right_pad(sources, device)
     target, _ = right_pad([[start, *target] for target in targets], device)
     with trace(model) as recorded:
-        model.hidden(source, target, padding)
+        model.hidden(source, target, real)
     layers = [
         recorded[f"decoder.layers.{layer}.cross_attention.weights"].mean(1)  # (B, S, T)
         for layer in range(model.config.decoder_layers)

@@ -17,7 +17,7 @@ from clearhead.data.pairs import source_ids, target_ids
 from clearhead.decoding.alignment import Alignment, align
 from clearhead.decoding.beam import BeamSearch, beam_search
 from clearhead.decoding.constraints import Constraints
-from clearhead.decoding.engine import Engine
+from clearhead.decoding.fast_steps import FastDecoding
 from clearhead.decoding.greedy import greedy, walk
 from clearhead.decoding.results import Continuation, Score, Translation
 from clearhead.decoding.sample import Sampling, sample
@@ -85,7 +85,7 @@ class LoadedModel:
         self.documents, self.context = documents, context
         self.device, self.name = torch.device(device), name
         small = sum(parameter.numel() for parameter in model.parameters()) < SMALL
-        self._engine: Engine | None = None
+        self._fast: FastDecoding | None = None
         self.threads = threads or (1 if small else torch.get_num_threads())
 
     # ---- encoder-decoder -------------------------------------------------------------------------------------------
@@ -284,9 +284,9 @@ class LoadedModel:
         result: list[tuple[Tensor, Tensor] | None] = [None] * len(lines)
         with self._threads(), torch.inference_mode():
             for rows in batches([len(one) for one in ids]):
-                tokens, padding = right_pad([ids[i] for i in rows], self.device)
-                hidden = model.hidden(tokens, padding)
-                made = model.head(hidden)
+                tokens, real = right_pad([ids[i] for i in rows], self.device)
+                hidden = model.hidden(tokens, real)
+                made = model.head(hidden, real)
                 for row, index in enumerate(rows):
                     length = len(ids[index])
                     whole = made.dim() == 2  # one for the sequence
@@ -329,10 +329,10 @@ class LoadedModel:
             raise InputError(f"the prompt has {prompt} tokens; this model's learned positions end at {room}")
         return wanted if room is None else max(1, min(wanted, room - prompt + 1))
 
-    def _steps(self, source: Tensor | None = None, padding: Tensor | None = None) -> Steps:
-        if self._engine is None:  # on first use: a model that is only scored needs no second copy of its weights
-            self._engine = Engine(cast(EncoderDecoder | DecoderOnly, self.model))
-        return self._engine.steps(source, padding)
+    def _steps(self, source: Tensor | None = None, source_real: Tensor | None = None) -> Steps:
+        if self._fast is None:  # on first use: a model that is only scored needs no second copy of its weights
+            self._fast = FastDecoding(cast(EncoderDecoder | DecoderOnly, self.model))
+        return self._fast.steps(source, source_real)
 
     @contextmanager
     def _threads(self) -> Iterator[None]:

@@ -53,9 +53,9 @@ def score_pairs(
     device = model.embedding.weight.device
     result: list[list[float]] = [[] for _ in targets]
     for rows in batches([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]):
-        source, source_padding = right_pad([sources[i] for i in rows], device)
+        source, source_real = right_pad([sources[i] for i in rows], device)
         target, _ = right_pad([targets[i] for i in rows], device)
-        hidden = model.hidden(source, target[:, :-1], source_padding)
+        hidden = model.hidden(source, target[:, :-1], source_real)
         found = picked(model, hidden, target[:, 1:]).tolist()
         for row, index in enumerate(rows):
             result[index] = found[row][: len(targets[index]) - 1]

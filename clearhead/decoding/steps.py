@@ -2,7 +2,7 @@
 
 A search holds a number of rows (sentences, or the beams of sentences), asks for the logits of each row's next token,
 chooses, and goes on with the chosen tokens. Rows that have finished leave, rows that won are copied: `select`. What is
-read first here is `ModelSteps`, on the model as it is and its KV cache; `engine.py` holds its fast twin.
+read first here is `ModelSteps`, on the model as it is and its KV cache; `fast_steps.py` holds its fast twin.
 """
 
 from collections.abc import Sequence
@@ -57,41 +57,36 @@ class ModelSteps:
         self,
         model: EncoderDecoder | DecoderOnly,
         source: Tensor | None = None,  # (B, T)
-        source_padding: Tensor | None = None,  # (B, T), True at real tokens
+        source_real: Tensor | None = None,  # (B, T), True at real tokens
         cached: bool = True,
     ) -> None:
         self.model = model
         self.rows, self.width = 0, 1
         self.cached = cached
-        self.memory: Tensor | None = None
-        self.source_padding = source_padding
-        if isinstance(model, EncoderDecoder):
-            if source is None:
-                raise InputError("an encoder-decoder decodes from a source; none was given")
-            self.memory = model.encode(source, source_padding)
+        self.memory, self.source_real = read_source(model, source, source_real), source_real
         self.cache: KVCache | None = None
-        self.tokens, self.padding = torch.empty(0, 0, dtype=torch.long), torch.empty(0, 0, dtype=torch.bool)
+        self.tokens, self.real = torch.empty(0, 0, dtype=torch.long), torch.empty(0, 0, dtype=torch.bool)
 
     def start(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         self.rows = len(prompts)
-        self.tokens, self.padding = left_pad(prompts, self.model.embedding.weight.device)
+        self.tokens, self.real = left_pad(prompts, self.model.embedding.weight.device)
         if self.cached:
             self.cache = KVCache(self.model.config, self.rows)
-        return self._logits(self.tokens, None if bool(self.padding.all()) else self.padding)
+        return self._logits(self.tokens, None if bool(self.real.all()) else self.real)
 
     def step(self, tokens: Tensor) -> Tensor:
         if self.cached:
             return self._logits(tokens[:, None], None)
         self.tokens = torch.cat((self.tokens, tokens[:, None]), dim=1)
-        self.padding = torch.cat((self.padding, self.padding.new_ones(self.rows, 1)), dim=1)
-        return self._logits(self.tokens, self.padding)
+        self.real = torch.cat((self.real, self.real.new_ones(self.rows, 1)), dim=1)
+        return self._logits(self.tokens, self.real)
 
-    def _logits(self, tokens: Tensor, padding: Tensor | None) -> Tensor:
+    def _logits(self, tokens: Tensor, real: Tensor | None) -> Tensor:
         if isinstance(self.model, EncoderDecoder):
             assert self.memory is not None
-            hidden = self.model.decode(tokens, self.memory, self.source_padding, padding, self.cache)
+            hidden = self.model.decode(tokens, self.memory, self.source_real, real, self.cache)
         else:
-            hidden = self.model.hidden(tokens, padding, cache=self.cache)
+            hidden = self.model.hidden(tokens, real, cache=self.cache)
         return self.model.head(hidden[:, -1:])[:, 0]
 
     def widen(self, width: int) -> None:
@@ -101,13 +96,24 @@ class ModelSteps:
 
     def select(self, rows: Tensor) -> None:
         self.rows = rows.numel()
-        self.tokens, self.padding = self.tokens[rows], self.padding[rows]
+        self.tokens, self.real = self.tokens[rows], self.real[rows]
         if self.cache is not None:
             self.cache.reorder(rows)
         if self.memory is not None:
             self.memory = self.memory[rows]
-        if self.source_padding is not None:
-            self.source_padding = self.source_padding[rows]
+        if self.source_real is not None:
+            self.source_real = self.source_real[rows]
+
+
+def read_source(
+    model: EncoderDecoder | DecoderOnly, source: Tensor | None, source_real: Tensor | None
+) -> Tensor | None:
+    """The memory that an encoder-decoder decodes from; None for a model without a source."""
+    if not isinstance(model, EncoderDecoder):
+        return None
+    if source is None:
+        raise InputError("an encoder-decoder decodes from a source; none was given")
+    return model.encode(source, source_real)
 
 
 def left_pad(prompts: Sequence[Sequence[int]], device: torch.device | None = None) -> tuple[Tensor, Tensor]:
@@ -117,5 +123,5 @@ def left_pad(prompts: Sequence[Sequence[int]], device: torch.device | None = Non
         raise InputError("every prompt needs at least one token to predict the next from")
     tokens = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
-    padding = torch.arange(longest, device=device) >= longest - lengths[:, None]
-    return tokens, padding
+    real = torch.arange(longest, device=device) >= longest - lengths[:, None]
+    return tokens, real

@@ -1,7 +1,7 @@
 """How a model is described to the doctor: what builds it, what runs it, and what it promises.
 
 `build` and `forward` are enough. Every further field arms further probes; a field left out is listed in the report
-as not armed, never as passed. All token tensors are (B, S) integers; padding masks are boolean, True at real tokens.
+as not armed, never as passed. All token tensors are (B, S) integers; masks are boolean, True at real tokens.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,7 +57,7 @@ class Description:
 
 @dataclass(frozen=True, kw_only=True)
 class CausalLM(Description):
-    """A decoder-only model: forward(model, tokens[, padding]) -> (B, S, V); loss(model, tokens), shift included."""
+    """A decoder-only model: forward(model, tokens[, real]) -> (B, S, V); loss(model, tokens), shift included."""
 
     prefix: int = 0  # the first tokens that see each other both ways (prefix language models)
     # cached(model, tokens, cache) -> (logits of these tokens, cache); None is the empty cache
@@ -69,12 +69,12 @@ class CausalLM(Description):
 
 @dataclass(frozen=True, kw_only=True)
 class Encoder(Description):
-    """A bidirectional model: forward(model, tokens[, padding]) -> (B, S, anything); loss(model, tokens, labels)."""
+    """A bidirectional model: forward(model, tokens[, real]) -> (B, S, anything); loss(model, tokens, labels)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoder(Description):
-    """forward(model, source, target[, source_padding[, target_padding]]) -> (B, S, V), S the target's length.
+    """forward(model, source, target[, source_real[, target_real]]) -> (B, S, V), S the target's length.
 
     loss(model, source, target) is the loss of predicting target[:, 1:] from target[:, :-1].
     """

@@ -28,18 +28,16 @@ class Around(nn.Module):
     def embed(self, tokens: Tensor) -> Tensor:
         return self.embedding(tokens) + self.position(torch.arange(tokens.size(1), device=tokens.device))
 
-    def forward(
-        self, source: Tensor, target: Tensor, source_padding: Tensor | None, target_padding: Tensor | None
-    ) -> Tensor:
+    def forward(self, source: Tensor, target: Tensor, source_real: Tensor | None, target_real: Tensor | None) -> Tensor:
         future = torch.ones(target.size(1), target.size(1), dtype=torch.bool).triu(1)
-        hidden = None if source_padding is None else ~source_padding
+        hidden = None if source_real is None else ~source_real
         out = self.core(
             self.embed(source),
             self.embed(target),
             tgt_mask=future,
             src_key_padding_mask=hidden,
             memory_key_padding_mask=hidden,
-            tgt_key_padding_mask=None if target_padding is None else ~target_padding,
+            tgt_key_padding_mask=None if target_real is None else ~target_real,
         )
         return self.head(out)
 
@@ -56,8 +54,8 @@ def from_torch(transformer: Callable[..., nn.Module], **options: Any) -> Encoder
     return EncoderDecoder(
         name=f"{transformer.__module__}.{transformer.__qualname__}",
         build=build,
-        forward=lambda model, source, target, source_padding=None, target_padding=None: model(
-            source, target, source_padding, target_padding
+        forward=lambda model, source, target, source_real=None, target_real=None: model(
+            source, target, source_real, target_real
         ),
         positions="absolute",
     )
@@ -145,23 +143,23 @@ def from_transformers(model_class: Callable[..., nn.Module], config: Any, **decl
     return Encoder(
         name=name,
         build=build,
-        **{"forward": lambda model, tokens, padding=None: model(tokens, attention_mask=ones(padding)), **declared},
+        **{"forward": lambda model, tokens, real=None: model(tokens, attention_mask=ones(real)), **declared},
     )
 
 
-def ones(padding: Tensor | None) -> Tensor | None:
+def ones(real: Tensor | None) -> Tensor | None:
     """`transformers` wants padding masks as integers."""
-    return None if padding is None else padding.long()
+    return None if real is None else real.long()
 
 
 def generating() -> dict[str, Any]:
     """How to run, cache and train a causal model of `transformers`."""
 
-    def forward(model: Any, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
-        if padding is None:
+    def forward(model: Any, tokens: Tensor, real: Tensor | None = None) -> Tensor:
+        if real is None:
             return model(tokens, use_cache=False).logits
-        positions = (padding.long().cumsum(-1) - 1).clamp(min=0)
-        return model(tokens, attention_mask=padding.long(), position_ids=positions, use_cache=False).logits
+        positions = (real.long().cumsum(-1) - 1).clamp(min=0)
+        return model(tokens, attention_mask=real.long(), position_ids=positions, use_cache=False).logits
 
     def cached(model: Any, tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
         out = model(tokens, past_key_values=cache, use_cache=True)
@@ -186,10 +184,10 @@ def translating() -> dict[str, Any]:
         model: Any,
         source: Tensor,
         target: Tensor,
-        source_padding: Tensor | None = None,
-        target_padding: Tensor | None = None,
+        source_real: Tensor | None = None,
+        target_real: Tensor | None = None,
     ) -> Tensor:
-        masks = {"attention_mask": ones(source_padding), "decoder_attention_mask": ones(target_padding)}
+        masks = {"attention_mask": ones(source_real), "decoder_attention_mask": ones(target_real)}
         return model(input_ids=source, decoder_input_ids=target, use_cache=False, **masks).logits
 
     def cached(model: Any, source: Tensor, target: Tensor, state: Any) -> tuple[Tensor, Any]:

@@ -35,7 +35,7 @@ class View:
     causal: bool
     aligned: bool  # output i belongs to input i
     padded: bool  # a padding mask can be given
-    call: Callable[..., Any]  # call(forward, model, tokens, padding)
+    call: Callable[..., Any]  # call(forward, model, tokens, real)
 
     @property
     def token(self) -> str:
@@ -181,33 +181,30 @@ class Subject:
         if isinstance(spec, EncoderDecoder):
             source, target = self.tokens(1, 9, seed=90), self.tokens(1, TARGET_LENGTH, seed=91)
 
-            def to_target(forward: Any, model: nn.Module, tokens: Tensor, padding: Tensor | None) -> Any:
+            def to_target(forward: Any, model: nn.Module, tokens: Tensor, real: Tensor | None) -> Any:
                 fixed = source.expand(tokens.size(0), -1)
-                real = torch.ones_like(fixed, dtype=torch.bool)
-                extra = () if padding is None else (real, padding)
+                extra = () if real is None else (torch.ones_like(fixed, dtype=torch.bool), real)
                 return forward(model, fixed, tokens, *extra)
 
-            def to_source(forward: Any, model: nn.Module, tokens: Tensor, padding: Tensor | None) -> Any:
+            def to_source(forward: Any, model: nn.Module, tokens: Tensor, real: Tensor | None) -> Any:
                 fixed = target.expand(tokens.size(0), -1)
-                return forward(model, tokens, fixed) if padding is None else forward(model, tokens, fixed, padding)
+                return forward(model, tokens, fixed) if real is None else forward(model, tokens, fixed, real)
 
             return [
                 View("target", True, True, count >= 5, to_target),
                 View("source", False, False, count >= 4, to_source),
             ]
 
-        def to_tokens(forward: Any, model: nn.Module, tokens: Tensor, padding: Tensor | None) -> Any:
-            return forward(model, tokens) if padding is None else forward(model, tokens, padding)
+        def to_tokens(forward: Any, model: nn.Module, tokens: Tensor, real: Tensor | None) -> Any:
+            return forward(model, tokens) if real is None else forward(model, tokens, real)
 
         return [View("tokens", isinstance(spec, CausalLM), True, count >= 3, to_tokens)]
 
-    def run(
-        self, view: View, model: nn.Module, tokens: Tensor, padding: Tensor | None = None, path: str = ""
-    ) -> Tensor:
+    def run(self, view: View, model: nn.Module, tokens: Tensor, real: Tensor | None = None, path: str = "") -> Tensor:
         """The outputs of a pass; the tokens must come back as they went in."""
         forward = self.spec.paths[path] if path else self.spec.forward
         before = tokens.clone()
-        result = outputs(view.call(forward, model, tokens, padding))
+        result = outputs(view.call(forward, model, tokens, real))
         if not torch.equal(tokens, before):
             raise InputError("forward changed its input tokens in place")
         wanted = tuple(tokens.shape) if view.aligned else (tokens.size(0), TARGET_LENGTH)
@@ -223,12 +220,10 @@ class Subject:
             )
         return result
 
-    def quiet(
-        self, view: View, model: nn.Module, tokens: Tensor, padding: Tensor | None = None, path: str = ""
-    ) -> Tensor:
+    def quiet(self, view: View, model: nn.Module, tokens: Tensor, real: Tensor | None = None, path: str = "") -> Tensor:
         """A pass without gradients."""
         with torch.no_grad():
-            return self.run(view, model, tokens, padding, path)
+            return self.run(view, model, tokens, real, path)
 
     def inputs(self, batch: int, length: int, seed: int = 1) -> tuple[Tensor, ...]:
         """Everything a forward takes, different in every row."""

@@ -87,7 +87,7 @@ def continuing() -> dict[str, Any]:
         return model(tokens, cache=cache), cache
 
     return {
-        "forward": lambda model, tokens, padding=None: model(tokens, padding),
+        "forward": lambda model, tokens, real=None: model(tokens, real),
         "cached": cached,
         "packed": lambda model, tokens, documents: model(tokens, documents=documents),
         "loss": lambda model, tokens: mean_loss(model, model.hidden(tokens[:, :-1]), tokens[:, 1:]),
@@ -101,10 +101,10 @@ def translating() -> dict[str, Any]:
         model: Any,
         source: Tensor,
         target: Tensor,
-        source_padding: Tensor | None = None,
-        target_padding: Tensor | None = None,
+        source_real: Tensor | None = None,
+        target_real: Tensor | None = None,
     ) -> Tensor:
-        return model(source, target, source_padding, target_padding)
+        return model(source, target, source_real, target_real)
 
     def cached(model: Any, source: Tensor, target: Tensor, state: Any) -> tuple[Tensor, Any]:
         memory, cache = state or (model.encode(source), KVCache(model.config, target.size(0), capacity=4))
@@ -120,8 +120,8 @@ def tagging(config: ModelConfig) -> dict[str, Any]:
     """How an encoder runs; with a head over the vocabulary it also has a loss."""
     if config.head.kind == "pooled":
         # one vector a sequence says nothing of its tokens: the states before it do
-        return {"forward": lambda model, tokens, padding=None: model.hidden(tokens, padding)}
-    forward = {"forward": lambda model, tokens, padding=None: model(tokens, padding)}
+        return {"forward": lambda model, tokens, real=None: model.hidden(tokens, real)}
+    forward = {"forward": lambda model, tokens, real=None: model(tokens, real)}
     if config.head.kind != "masked":
         return forward
     return forward | {

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from clearhead.errors import InputError
 from clearhead.interop.weights import Row, as_it_is, flat, load_weights, row, to_ours, turned, under
 from clearhead.model import ModelConfig, Transformer, build, configure
-from clearhead.model.norm import at_least_float32
 
 Settings = Mapping[str, Any]
 State = Mapping[str, Tensor]
@@ -45,7 +45,7 @@ def read(model_type: str, settings: Settings, state: State) -> Transformer:
     model = build(family.describe(settings, state))
     named = {name.removeprefix(family.prefix): tensor for name, tensor in state.items()}
     weights = to_ours(named, family.rows)
-    model.to(at_least_float32(weights["embedding.weight"]))
+    model.to(torch.promote_types(weights["embedding.weight"].dtype, torch.float32))
     load_weights(model, weights)
     return model
 
@@ -167,10 +167,10 @@ _BERT = (
     row("embeddings.token_type_embeddings.weight", "embedding.segments"),
     row("embeddings.LayerNorm.{p}", "embedding.norm.{p}"),
     *under("encoder.layer.{n}.", "encoder.layers.{n}.", _BERT_LAYER),
-    row("pooler.dense.{p}", "transform.{p}"),
-    row("classifier.{p}", "classify.{p}"),
-    row("cls.predictions.transform.dense.{p}", "transform.{p}"),
-    row("cls.predictions.transform.LayerNorm.{p}", "transform_norm.{p}"),
+    row("pooler.dense.{p}", "output.transform.{p}"),
+    row("classifier.{p}", "output.classify.{p}"),
+    row("cls.predictions.transform.dense.{p}", "output.transform.{p}"),
+    row("cls.predictions.transform.LayerNorm.{p}", "output.norm.{p}"),
     row("cls.predictions.bias", "output.bias"),
     row("cls.predictions.decoder.weight", "output.weight"),
     row("cls.predictions.decoder.bias", "output.bias"),

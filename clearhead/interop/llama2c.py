@@ -43,7 +43,7 @@ def read(path: str | Path) -> Transformer:
         config = describe(header)
     except InputError as error:
         raise InputError(f"{path}: not a llama2.c file, its header is {header}: {error}") from None
-    shared = config.groups * config.d_head
+    shared = config.key_value_heads * config.d_head
     sizes = {"D": config.d_model, "F": config.d_ff, "K": shared, "V": config.vocab_size, "d": config.d_head}
     sizes["P"] = header[6]
     # counted before anything is built: the header of some other file may ask for any amount of memory

@@ -1,17 +1,18 @@
-"""A replacement for `Residual`: the sub-layer without the road around it."""
-
-from collections.abc import Callable
+"""A replacement for `Residual`: the sub-layer without the residual connection around it."""
 
 from torch import Tensor, nn
 
 
 class NoResidual(nn.Module):
-    """A sub-layer without the road around it; the norm stays, where there is one."""
+    """What the sub-layer made, and nothing of what it read; the norm stays, where there is one."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
         self.norm = norm
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        output: Tensor = self.norm(sublayer(x))
+    def before(self, x: Tensor) -> Tensor:
+        return x
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        output: Tensor = self.norm(y)
         return output

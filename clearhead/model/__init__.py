@@ -6,7 +6,8 @@ then sight (what the queries of a stack may see), cache, dropout, initialise and
 
 from clearhead.model.attention import attention, fused_attention
 from clearhead.model.cache import KVCache
-from clearhead.model.config import PRESETS, ModelConfig, configure
+from clearhead.model.config import ModelConfig
+from clearhead.model.presets import PRESETS, configure
 from clearhead.model.trace import Trace, tap, trace
 from clearhead.model.transformer import (
     DecoderOnly,

@@ -13,13 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.errors import InputError
-from clearhead.model.cache import LayerCache
+from clearhead.model.attention_inputs import AttentionInputs
+from clearhead.model.cache import AttentionCache
 from clearhead.model.config import ModelConfig
 from clearhead.model.dropout import dropout
 from clearhead.model.masks import causal_mask, check_may_attend, combine
-from clearhead.model.norm import at_least_float32
 from clearhead.model.positions import rotate
-from clearhead.model.sight import Sight
 from clearhead.model.trace import recording, tap
 
 
@@ -48,7 +47,8 @@ def attention(
     dropout_rate: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """softmax(q kᵀ / √d) v. Returns the mixed values and the weights that mixed them."""
-    check_fit(q, k, v, may_attend)
+    check_fit(q, k, v)
+    check_may_attend(may_attend, q, k)
     if causal:
         may_attend = combine(may_attend, causal_mask(q.size(-2), k.size(-2), q.device))
     if k.size(1) != q.size(1):  # grouped-query attention: neighbouring query heads share a key/value head
@@ -61,7 +61,7 @@ def attention(
     scores = tap("scores", scores, "B H S T")
     if may_attend is not None:
         # before the softmax: masking afterwards leaves rows that no longer sum to one
-        tap("mask", may_attend, "S T" if may_attend.dim() == 2 else "B H S T")
+        may_attend = tap("mask", may_attend, "S T" if may_attend.dim() == 2 else "B H S T")
         scores = scores.masked_fill(~may_attend, -math.inf)
     weights = tap("weights", softmax_or_zeros(scores), "B H S T")
     return dropout(weights, dropout_rate, training=True, fused=False) @ v, weights
@@ -73,7 +73,7 @@ def softmax_or_zeros(scores: Tensor) -> Tensor:
     Subtracting the largest score changes nothing in the result and keeps exp from overflowing; computed in at least
     float32, because a long sum of 16-bit numbers stops growing.
     """
-    wide = scores.to(at_least_float32(scores))
+    wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
     top = wide.amax(-1, keepdim=True).detach()
     top = torch.where(top == -math.inf, 0.0, top)
     powers = torch.exp(wide - top)
@@ -81,34 +81,24 @@ def softmax_or_zeros(scores: Tensor) -> Tensor:
     return (powers / torch.where(total == 0, 1.0, total)).to(scores.dtype)
 
 
-def check_fit(q: Tensor, k: Tensor, v: Tensor, may_attend: Tensor | None) -> None:
+def check_fit(q: Tensor, k: Tensor, v: Tensor) -> None:
     """Refuse queries, keys and values that do not belong together, instead of broadcasting them into nonsense."""
-    if (
-        q.dim() != 4
-        or k.dim() != 4
-        or v.shape[:-1] != k.shape[:-1]
-        or q.size(0) != k.size(0)
-        or q.size(-1) != k.size(-1)
-        or q.size(1) % k.size(1)
-    ):
+    fits = q.dim() == k.dim() == 4 and k.shape[:-1] == v.shape[:-1] and q.size(1) % k.size(1) == 0
+    if not fits or k.shape[::3] != q.shape[::3]:  # B and d
         raise InputError(
             "attention needs q (B, H, S, d), k (B, G, T, d) and v (B, G, T, d) with G dividing H; "
             f"found q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
         )
-    if may_attend is not None:
-        check_may_attend(may_attend, q.size(0), q.size(1), q.size(2), k.size(2))
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """(B, S, H·d) -> (B, H, S, d). View first, then transpose: a view straight to (B, H, S, d) would mix tokens."""
-    batch, length, width = x.shape
-    return x.view(batch, length, heads, width // heads).transpose(1, 2)
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def merge_heads(x: Tensor) -> Tensor:
     """(B, H, S, d) -> (B, S, H·d), the inverse of `split_heads`."""
-    batch, heads, length, width = x.shape
-    return x.transpose(1, 2).reshape(batch, length, heads * width)
+    return x.transpose(1, 2).flatten(-2)
 
 
 class MultiHeadAttention(nn.Module):
@@ -116,12 +106,12 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, config: ModelConfig, attend: Attend | None = None) -> None:
         super().__init__()
-        width, shared = config.d_model, config.groups * config.d_head
+        width, shared = config.d_model, config.key_value_heads * config.d_head
         self.query = nn.Linear(width, width, bias=config.bias)
         self.key = nn.Linear(width, shared, bias=config.bias)
         self.value = nn.Linear(width, shared, bias=config.bias)
         self.out = nn.Linear(width, width, bias=config.bias)
-        self.heads, self.groups = config.heads, config.groups
+        self.heads, self.key_value_heads = config.heads, config.key_value_heads
         self.layout = config.positions.layout
         self.dropout = config.dropout.attention
         self.attend: Attend = attend or (attention if config.kernels == "plain" else fused_attention)
@@ -130,30 +120,27 @@ class MultiHeadAttention(nn.Module):
     def forward(
         self,
         x: Tensor,  # (B, S, D) where the queries come from
-        sight: Sight,  # what they may see, and how positions enter
+        inputs: AttentionInputs,  # whom they may look at, and how positions enter
         memory: Tensor | None = None,  # (B, T, D) where keys and values come from; None: from x itself
-        cache: LayerCache | None = None,
+        cache: AttentionCache | None = None,
     ) -> Tensor:  # (B, S, D)
         q = self.split_heads(self.query(x), self.heads)  # (B, H, S, d)
         if memory is not None and cache is not None and cache.length:
             k, v = cache.all()  # a memory does not change while decoding: projected once
         else:
             source = x if memory is None else memory
-            k = self.split_heads(self.key(source), self.groups)  # (B, G, T, d)
-            v = self.split_heads(self.value(source), self.groups)
-            if sight.rotation is not None:
-                q, k = rotate(q, *sight.rotation, self.layout), rotate(k, *sight.rotation, self.layout)
+            k = self.split_heads(self.key(source), self.key_value_heads)  # (B, G, T, d)
+            v = self.split_heads(self.value(source), self.key_value_heads)
+            if inputs.rotation is not None:
+                q, k = rotate(q, *inputs.rotation, self.layout), rotate(k, *inputs.rotation, self.layout)
             if cache is not None:
                 k, v = cache.append(k, v)
-        tap("q", q, "B H S d"), tap("k", k, "B G T d"), tap("v", v, "B G T d")
-        rate = self.dropout if self.training else 0.0
-        context, _ = self.attend(q, k, v, sight.may_attend, sight.bias, sight.causal, rate)
+        q, k, v = tap("q", q, "B H S d"), tap("k", k, "B G T d"), tap("v", v, "B G T d")
+        context, _ = self.attend(q, k, v, inputs.may_attend, inputs.bias, inputs.causal, self.dropout * self.training)
         return tap("output", self.out(self.merge_heads(tap("context", context, "B H S d"))), "B S D")
 
 
 # ---- the fused twin ------------------------------------------------------------------------------------------------
-
-SHORT = 64  # up to this many keys, plain matrix products beat the tiled kernel on a CPU
 
 
 def fused_attention(
@@ -165,69 +152,26 @@ def fused_attention(
     causal: bool = False,
     dropout_rate: float = 0.0,
 ) -> tuple[Tensor, Tensor | None]:
-    """The same values as `attention`, never holding (S, T) scores for long sequences. Makes no weights to look at."""
+    """The same values as `attention`, never holding (S, T) scores. Makes no weights to look at."""
     if recording():
         return attention(q, k, v, may_attend, bias, causal, dropout_rate)
-    check_fit(q, k, v, may_attend)
-    queries, keys = q.size(-2), k.size(-2)
-    if causal and queries == 1:
-        causal = False  # the newest token may see everything: no mask at all
-    if queries == 1 and k.size(1) != q.size(1):  # decoding: no key is repeated for the heads that share it
+    check_fit(q, k, v)
+    check_may_attend(may_attend, q, k)
+    if q.size(-2) == 1 and q.size(1) != k.size(1):  # decoding: no key is repeated for the heads that share it
         mask, added = (None if x is None else fold_heads(x, k.size(1)) for x in (may_attend, bias))
         context, _ = fused_attention(fold_heads(q, k.size(1)), k, v, mask, added, dropout_rate=dropout_rate)
         return context.reshape(q.size(0), -1, 1, v.size(-1)), None
-    if q.device.type == "cpu" and keys <= SHORT and not torch.compiler.is_compiling():
-        return short_attention(q, k, v, may_attend, bias, causal, dropout_rate), None
-    if causal and (may_attend is not None or bias is not None or queries != keys):
+    if causal and (may_attend is not None or bias is not None or q.size(-2) != k.size(-2)):
         # the kernel's own causal mask is aligned top left and takes no other beside it
-        may_attend, causal = combine(may_attend, causal_mask(queries, keys, q.device)), False
-    mask = may_attend
+        may_attend, causal = combine(may_attend, causal_mask(q.size(-2), k.size(-2), q.device)), False
     if bias is not None:
-        mask = bias.to(q.dtype) if mask is None else bias.to(q.dtype).masked_fill(~mask, -math.inf)
-    context = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout_rate, is_causal=causal, enable_gqa=k.size(1) != q.size(1)
-    )
-    return context, None
+        bias = bias.to(q.dtype)
+        may_attend = bias if may_attend is None else bias.masked_fill(~may_attend, -math.inf)
+    return F.scaled_dot_product_attention(q, k, v, may_attend, dropout_rate, causal, enable_gqa=True), None
 
 
-def fold_heads(x: Tensor, groups: int) -> Tensor:
+def fold_heads(x: Tensor, key_value_heads: int) -> Tensor:
     """(B, H, 1, T) -> (B, G, H/G, T): the single queries of the heads that share a key head, as queries of one head."""
     if x.dim() == 2:
         return x[None, None]
-    return x if x.size(1) == 1 else x.reshape(x.size(0), groups, -1, x.size(-1))
-
-
-def short_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    may_attend: Tensor | None,
-    bias: Tensor | None,
-    causal: bool,
-    dropout_rate: float,
-) -> Tensor:
-    """Few keys on a CPU: three kernels on (B·H, S, T). The mask is added as 0 or −∞, in one go with the product."""
-    batch, heads, queries, width = q.shape
-    keys = k.size(2)
-    if k.size(1) != heads:
-        k = k.repeat_interleave(heads // k.size(1), dim=1)
-        v = v.repeat_interleave(heads // v.size(1), dim=1)
-    if causal:
-        may_attend = combine(may_attend, causal_mask(queries, keys))
-    flat = (batch * heads, -1, width)
-    blind = None
-    if may_attend is not None:
-        seen = may_attend.any(-1, keepdim=True)
-        if not bool(seen.all()):  # queries with nothing to look at: let them see anything, then zero what they got
-            blind, may_attend = ~seen, may_attend | ~seen
-        hidden = torch.zeros(may_attend.shape, dtype=q.dtype).masked_fill(~may_attend, -math.inf)
-        bias = hidden if bias is None else bias.to(q.dtype) + hidden
-    scale, turned = 1 / math.sqrt(width), k.reshape(flat).transpose(1, 2)
-    if bias is None:
-        scores = torch.bmm(q.reshape(flat) * scale, turned)
-    else:
-        added = bias.to(q.dtype).expand(batch, heads, queries, keys).reshape(batch * heads, queries, keys)
-        scores = torch.baddbmm(added, q.reshape(flat), turned, alpha=scale)
-    weights = dropout(torch.softmax(scores, -1), dropout_rate, training=True, fused=True)
-    context = torch.bmm(weights, v.reshape(batch * heads, keys, -1)).view(batch, heads, queries, -1)
-    return context if blind is None else context.masked_fill(blind, 0)
+    return x if x.size(1) == 1 else x.reshape(x.size(0), key_value_heads, -1, x.size(-1))

@@ -6,17 +6,20 @@ a step; its cross-attention is projected once from the encoder's output and then
 passed into the model, and belongs to one batch of sequences.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from clearhead.errors import InputError
 from clearhead.model.config import ModelConfig
+from clearhead.model.positions import token_positions
 
 
-class LayerCache:
+class AttentionCache:
     """Keys and values of one attention, (B, G, length, d) each, in rooms of some capacity."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int = 0) -> None:
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
         self.length = 0
@@ -57,14 +60,25 @@ class LayerCache:
         return sum(t.numel() * t.element_size() for t in (self.keys, self.values) if t is not None)
 
 
+@dataclass(frozen=True)
+class LayerCache:
+    """What is kept of the two attentions of one decoder layer; nothing, unless a cache is used."""
+
+    self_attention: AttentionCache | None = None
+    cross_attention: AttentionCache | None = None
+
+
+UNCACHED = LayerCache()
+
+
 class KVCache:
     """All layers of one decoder. `length` counts slots; rows padded on the left have fewer real tokens in them."""
 
     def __init__(self, config: ModelConfig, batch: int, capacity: int = 64) -> None:
         self.batch = batch
-        self.self_attention = [LayerCache(capacity) for _ in range(config.decoder_layers)]
-        crossing = config.decoder_layers if config.kind == "encoder-decoder" else 0
-        self.cross_attention = [LayerCache(0) for _ in range(crossing)]
+        self.self_attention = [AttentionCache(capacity) for _ in range(config.decoder_layers)]
+        self.cross_attention = [AttentionCache() for _ in range(config.decoder_layers)]
+        self.layers = [LayerCache(*both) for both in zip(self.self_attention, self.cross_attention, strict=True)]
         self.real: Tensor | None = None  # (B, length), kept only once a padded token has been seen
 
     @property
@@ -77,27 +91,36 @@ class KVCache:
         """Real tokens in each row, (B,)."""
         return torch.full((self.batch,), self.length) if self.real is None else self.real[:, : self.length].sum(-1)
 
-    def note(self, padding: Tensor | None, batch: int, count: int) -> Tensor | None:
-        """Remember which of `count` new tokens are real, and say so for all; called once a pass, before the layers."""
-        if padding is None and self.real is None:
-            return None
-        if padding is None:
-            assert self.real is not None
-            padding = self.real.new_ones(batch, count)
-        if self.real is None:
-            self.real = padding.new_ones(batch, self.length)
-        # up to the slots filled: a pass that was refused after this left a note of tokens that never came
-        self.real = torch.cat((self.real[:, : self.length], padding), dim=1)
-        return self.real
+    def admit(
+        self, tokens: Tensor, real: Tensor | None, documents: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, bool]:
+        """Called once a pass, before the layers: which new tokens (B, S) come, and which of them are real.
+
+        Returns the position of every key, the new ones last (1 or B, T); which keys may be seen, as `may_attend`; and
+        whether the new tokens also follow each other in time.
+        """
+        batch, count = tokens.shape
+        if documents is not None:
+            raise InputError("documents are for packed training batches; a cache holds one document a row")
+        if self.batch != batch:
+            raise InputError(f"the cache holds {self.batch} rows, but the tokens have {batch}")
+        length = self.length
+        if real is not None or self.real is not None:
+            # up to the slots filled: a pass that was refused after this left a note of tokens that never came
+            before = tokens.new_ones(batch, length, dtype=torch.bool) if self.real is None else self.real[:, :length]
+            new = tokens.new_ones(batch, count, dtype=torch.bool) if real is None else real
+            self.real = torch.cat((before, new), dim=1)
+            return token_positions(tokens, self.real), self.real[:, None, None, :], True
+        return torch.arange(length + count, device=tokens.device)[None], None, True
 
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row rows[i] was: beams that survive, sentences that have finished and leave."""
-        for layer in (*self.self_attention, *self.cross_attention):
-            layer.reorder(rows)
+        for attention in (*self.self_attention, *self.cross_attention):
+            attention.reorder(rows)
         if self.real is not None:
             self.real = self.real.index_select(0, rows)
         self.batch = rows.numel()
 
     def bytes(self) -> int:
         """Memory held for keys and values, spare room included."""
-        return sum(layer.bytes() for layer in (*self.self_attention, *self.cross_attention))
+        return sum(attention.bytes() for attention in (*self.self_attention, *self.cross_attention))

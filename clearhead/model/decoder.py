@@ -1,49 +1,17 @@
-"""The decoder (section 3.1): masked self-attention, cross-attention into the encoder's output, feed-forward.
+"""The decoder (section 3.1): a stack of layers in which no token sees a later one.
 
-A decoder-only model is the same stack without the cross-attention.
+In an encoder-decoder its layers also look into the memory, the encoder's output; a decoder-only model is the same
+stack without that. While decoding, a cache keeps what the layers made of earlier tokens.
 """
 
 from torch import Tensor, nn
 
-from clearhead.model.attention import Attend, MultiHeadAttention
-from clearhead.model.cache import KVCache, LayerCache
+from clearhead.model.attention import Attend
+from clearhead.model.attention_inputs import AttentionInputs, AttentionInputsBuilder
+from clearhead.model.cache import UNCACHED, KVCache
 from clearhead.model.config import ModelConfig
-from clearhead.model.feedforward import FeedForward
+from clearhead.model.layer import TransformerLayer
 from clearhead.model.norm import build_norm
-from clearhead.model.residual import Residual
-from clearhead.model.sight import Lookout, Places, Sight
-
-
-class DecoderLayer(nn.Module):
-    """Look back at what was written, look over at the source, then think alone."""
-
-    def __init__(self, config: ModelConfig, attend: Attend | None = None) -> None:
-        super().__init__()
-        self.self_attention = MultiHeadAttention(config, attend)
-        self.self_attention_residual = Residual(config)
-        self.cross_attention = None
-        if config.kind == "encoder-decoder":
-            self.cross_attention = MultiHeadAttention(config, attend)
-            self.cross_attention_residual = Residual(config)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_residual = Residual(config)
-
-    def forward(
-        self,
-        x: Tensor,  # (B, S, D)
-        sight: Sight,
-        memory: Tensor | None = None,  # (B, T, D), the encoder's output
-        memory_sight: Sight | None = None,
-        cache: LayerCache | None = None,
-        memory_cache: LayerCache | None = None,
-    ) -> Tensor:  # (B, S, D)
-        x = self.self_attention_residual(x, lambda y: self.self_attention(y, sight, cache=cache))
-        cross = self.cross_attention
-        if cross is not None:
-            assert memory is not None
-            seen = memory_sight or Sight()
-            x = self.cross_attention_residual(x, lambda y: cross(y, seen, memory, memory_cache))
-        return self.feed_forward_residual(x, self.feed_forward)
 
 
 class Decoder(nn.Module):
@@ -51,21 +19,19 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ModelConfig, attend: Attend | None = None) -> None:
         super().__init__()
-        self.lookout = Lookout(config, causal=True)
-        self.layers = nn.ModuleList(DecoderLayer(config, attend) for _ in range(config.decoder_layers))
+        crossing = config.kind == "encoder-decoder"
+        self.attention_inputs = AttentionInputsBuilder(config, causal=True)
+        self.layers = nn.ModuleList(TransformerLayer(config, attend, crossing) for _ in range(config.decoder_layers))
         self.norm = build_norm(config) if config.norm.final else None
 
     def forward(
         self,
         x: Tensor,  # (B, S, D)
-        at: Places,
-        memory: Tensor | None = None,
-        memory_sight: Sight | None = None,
+        inputs: AttentionInputs,
+        memory: Tensor | None = None,  # (B, T, D)
+        memory_inputs: AttentionInputs | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:  # (B, S, D)
-        sight = self.lookout(at, x)
         for number, layer in enumerate(self.layers):
-            own = cache.self_attention[number] if cache else None
-            cross = cache.cross_attention[number] if cache and memory is not None else None
-            x = layer(x, sight, memory, memory_sight, own, cross)
+            x = layer(x, inputs, memory, memory_inputs, UNCACHED if cache is None else cache.layers[number])
         return x if self.norm is None else self.norm(x)

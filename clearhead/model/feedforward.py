@@ -1,4 +1,4 @@
-"""The position-wise feed-forward network (section 3.3): two linear maps with a bend between, for each token alone.
+"""The position-wise feed-forward network (section 3.3): linear, nonlinear, linear, for each token alone.
 
 Attention moves information between tokens; this is where each token's vector is worked on, and where most of the
 parameters are (`clearhead shapes` counts them). The paper makes the inner layer four times as wide as the model; any
@@ -67,10 +67,10 @@ class FeedForward(nn.Module):
         self.dropout = config.dropout.hidden
 
     def forward(self, x: Tensor) -> Tensor:  # (B, S, D) -> (B, S, D)
-        bend = (FUSED if self.fused and not recording() else PLAIN)[self.activation]
+        activate = (FUSED if self.fused and not recording() else PLAIN)[self.activation]
         if self.gate is None:
-            hidden = bend(self.inner(x))  # (B, S, d_ff)
+            hidden = activate(self.inner(x))  # (B, S, d_ff)
         else:
-            hidden = bend(self.gate(x)) * self.inner(x)
+            hidden = activate(self.gate(x)) * self.inner(x)
         hidden = tap("hidden", hidden, "B S F")
         return tap("output", self.outer(dropout(hidden, self.dropout, self.training, self.fused)), "B S D")

@@ -5,7 +5,7 @@ so that the first loss is close to ln V: the model knows nothing, and is not con
 
 * xavier (Glorot and Bengio, 2010; what the paper's code does): matrices uniform with variance 2/(in + out), which
   keeps the size of signals forward and of gradients backward.
-* gpt2 (Radford et al., 2019): normal with deviation 0.02, and the two matrices that write into the residual road
+* gpt2 (Radford et al., 2019): normal with deviation 0.02, and the two matrices that write into the residual stream
   smaller by √(2·layers), because that many of them add up there.
 """
 

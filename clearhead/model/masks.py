@@ -1,9 +1,9 @@
 """Masks: who may look at whom. Boolean, True means *may attend*, and applied before the softmax.
 
-What a mask means comes from the argument's name, never from its shape. Models and stacks take `padding` (B, T), True
-where there is a real token; attention takes `may_attend`, either (S, T) or four-dimensional and broadcasting to
-(B, H, S, T). The functions here turn one into the other and combine them. Anything else is refused: a mask that
-broadcasts the wrong way does not crash, it quietly damages training.
+What a mask means comes from the argument's name, never from its shape. Models and stacks take `real` (B, T), True
+where there is a real token and not padding; attention takes `may_attend`, either (S, T) or four-dimensional and
+broadcasting to (B, H, S, T). The functions here turn one into the other and combine them. Anything else is refused: a
+mask that broadcasts the wrong way does not crash, it quietly damages training.
 """
 
 import torch
@@ -12,16 +12,22 @@ from torch import Tensor
 from clearhead.errors import InputError
 
 
-def causal_mask(queries: int, keys: int | None = None, device: torch.device | None = None) -> Tensor:
+def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
     """(S, T): query i sees keys up to its own. With more keys than queries (a cache), the last query sees them all."""
-    keys = queries if keys is None else keys
-    offset = keys - queries  # the first query stands at this key
-    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(offset)
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
 
 
-def padding_mask(padding: Tensor) -> Tensor:
-    """(B, T) -> (B, 1, 1, T): no query of a row sees the row's padding."""
-    return padding[:, None, None, :]
+def padding_mask(real: Tensor | None, tokens: Tensor, name: str = "real") -> Tensor | None:
+    """(B, T), True at the real ones of the tokens (B, T) -> (B, 1, 1, T): no query of a row sees the row's padding."""
+    if real is None:
+        return None
+    if real.dtype != torch.bool or real.shape != tokens.shape[:2]:
+        batch, length = tokens.shape[:2]
+        raise InputError(
+            f"{name} must be a boolean tensor of shape (batch, length) = ({batch}, {length}), True at real tokens; "
+            f"found {real.dtype} {tuple(real.shape)}"
+        )
+    return real[:, None, None, :]
 
 
 def window_mask(queries: Tensor, keys: Tensor, window: int) -> Tensor:
@@ -35,33 +41,23 @@ def document_mask(queries: Tensor, keys: Tensor) -> Tensor:
     return queries[:, None, :, None] == keys[:, None, None, :]
 
 
-def combine(*masks: Tensor | None) -> Tensor | None:
-    """All of them at once: a key is seen only if every mask allows it."""
-    result: Tensor | None = None
-    for mask in masks:
-        if mask is not None:
-            result = mask if result is None else result & mask
-    return result
+def combine(first: Tensor | None, second: Tensor) -> Tensor:
+    """Both at once: a key is seen only if each mask allows it."""
+    return second if first is None else first & second
 
 
-def check_padding(padding: Tensor, batch: int, length: int, name: str = "padding") -> None:
-    """Refuse a padding mask that is not boolean (B, T)."""
-    if padding.dtype != torch.bool or tuple(padding.shape) != (batch, length):
+def check_may_attend(may_attend: Tensor | None, q: Tensor, k: Tensor) -> None:
+    """Refuse a mask for q (B, H, S, d) and k (B, G, T, d) whose meaning would depend on luck in broadcasting."""
+    if may_attend is None:
+        return
+    scores = (*q.shape[:3], k.size(2))  # (B, H, S, T)
+    try:
+        fits = may_attend.expand(scores).dtype == torch.bool
+    except RuntimeError:
+        fits = False
+    if not fits or (may_attend.dim() != 4 and may_attend.shape != scores[2:]):
         raise InputError(
-            f"{name} must be a boolean tensor of shape (batch, length) = ({batch}, {length}), True at real tokens; "
-            f"found {padding.dtype} {tuple(padding.shape)}"
-        )
-
-
-def check_may_attend(may_attend: Tensor, batch: int, heads: int, queries: int, keys: int) -> None:
-    """Refuse a mask whose meaning would depend on luck in broadcasting."""
-    full = (batch, heads, queries, keys)
-    shape = tuple(may_attend.shape)
-    fits = shape == (queries, keys) or (
-        len(shape) == 4 and all(found in (1, wanted) for found, wanted in zip(shape, full, strict=True))
-    )
-    if may_attend.dtype != torch.bool or not fits:
-        raise InputError(
-            f"may_attend must be boolean (True = may attend), of shape (S, T) = ({queries}, {keys}) or "
-            f"four-dimensional and broadcasting to (B, H, S, T) = {full}; found {may_attend.dtype} {shape}"
+            f"may_attend must be boolean (True = may attend), of shape (S, T) = {scores[2:]} or "
+            f"four-dimensional and broadcasting to (B, H, S, T) = {scores}; "
+            f"found {may_attend.dtype} {tuple(may_attend.shape)}"
         )

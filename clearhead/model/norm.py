@@ -16,7 +16,7 @@ from clearhead.model.trace import recording, tap
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
     """(x − mean) / √(variance + ε) · weight + bias, over the last dimension."""
-    wide = x.to(at_least_float32(x))
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
     centred = wide - wide.mean(-1, keepdim=True)
     variance = (centred * centred).mean(-1, keepdim=True)  # over D, not D − 1: the paper's biased estimate
     normal = (centred / torch.sqrt(variance + epsilon)).to(x.dtype) * weight
@@ -25,13 +25,9 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float) -
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """x / √(mean square + ε) · weight, over the last dimension."""
-    wide = x.to(at_least_float32(x))
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
     mean_square = (wide * wide).mean(-1, keepdim=True)
     return (wide / torch.sqrt(mean_square + epsilon)).to(x.dtype) * weight
-
-
-def at_least_float32(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
 
 
 class LayerNorm(nn.Module):
@@ -46,7 +42,7 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (B, S, D) -> (B, S, D)
         if self.fused and not recording():
-            return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
+            return torch.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
         return tap("norm", layer_norm(x, self.weight, self.bias, self.epsilon), "B S D")
 
 

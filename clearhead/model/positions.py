@@ -13,14 +13,14 @@ Tables are computed in float64 and used in at least float32: in bfloat16 the int
 """
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.errors import InputError
 from clearhead.model.config import ModelConfig
-from clearhead.model.norm import at_least_float32
 
 
 def angles(length: int, width: int, base: float) -> Tensor:
@@ -39,7 +39,7 @@ def sinusoids(length: int, width: int, base: float = 10_000.0, layout: str = "in
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:
     """Turn each pair of dimensions of x (B, H, S, d) by its angle; cos and sin broadcast to (B, H, S, d/2)."""
-    wide = x.to(at_least_float32(x))
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
     if layout == "interleaved":
         even, odd = wide[..., 0::2], wide[..., 1::2]
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
@@ -67,34 +67,61 @@ def alibi_bias(queries: Tensor, keys: Tensor, slopes: Tensor) -> Tensor:
     return -slopes[None, :, None, None] * distance
 
 
-class Table:
-    """A table over positions that grows as needed, kept in the dtype and on the device it was last asked for.
+def token_positions(tokens: Tensor, real: Tensor | None = None) -> Tensor:
+    """The position of each token of (B, T), counting real tokens: (B, T), or (1, T) where all rows are alike."""
+    if real is not None:
+        return (real.long().cumsum(-1) - 1).clamp(min=0)
+    return torch.arange(tokens.size(1), device=tokens.device)[None]
 
-    Not a buffer: it is no part of the weights, and `model.half()` must not round it.
+
+def positions_in_documents(tokens: Tensor, real: Tensor | None, documents: Tensor) -> Tensor:
+    """Positions (B, T) that start anew with each document of a packed row."""
+    if documents.shape != tokens.shape or documents.dtype.is_floating_point:
+        raise InputError(
+            f"documents must number the document of each token, integers of shape {tuple(tokens.shape)}; "
+            f"found {documents.dtype} {tuple(documents.shape)}"
+        )
+    counted = torch.ones_like(tokens) if real is None else real.long()
+    along = counted.cumsum(-1) - counted  # real tokens before this one in the row
+    first = torch.ones_like(documents, dtype=torch.bool)
+    first[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    return along - torch.where(first, along, 0).cummax(-1).values  # … and in its document
+
+
+class Table(nn.Module, ABC):
+    """Rows for positions, made as far as needed and kept in the type and on the device they were last asked for.
+
+    Not a buffer: they are no part of the weights, and `model.half()` must not round them.
     """
 
-    def __init__(self, make: Callable[[int], Tensor]) -> None:
-        self.make = make
+    def __init__(self) -> None:
+        super().__init__()
         self.rows: Tensor | None = None
 
+    @abstractmethod
+    def make(self, length: int) -> Tensor:
+        """The first `length` rows, in float64."""
+
     def upto(self, length: int, like: Tensor) -> Tensor:
-        dtype, rows = at_least_float32(like), self.rows
+        dtype, rows = torch.promote_types(like.dtype, torch.float32), self.rows
         if rows is None or rows.size(0) < length or rows.dtype != dtype or rows.device != like.device:
             size = max(64, 1 << (length - 1).bit_length())
             rows = self.rows = self.make(size).to(device=like.device, dtype=dtype)
         return rows
 
 
-class SinusoidalPositions(nn.Module):
+class SinusoidalPositions(Table):
     """Looks positions up in the sinusoid table; has no parameters."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        choice = config.positions
-        self.table = Table(lambda length: sinusoids(length, config.d_model, choice.base, choice.layout))
+        self.width, self.base, self.layout = config.d_model, config.positions.base, config.positions.layout
+
+    def make(self, length: int) -> Tensor:
+        return sinusoids(length, self.width, self.base, self.layout)
 
     def forward(self, positions: Tensor, longest: int, like: Tensor) -> Tensor:  # (B, S) -> (B, S, D)
-        return self.table.upto(longest, like)[positions].to(like.dtype)
+        return self.upto(longest, like)[positions].to(like.dtype)
 
 
 class LearnedPositions(nn.Module):
@@ -115,17 +142,39 @@ class LearnedPositions(nn.Module):
         return self.weight[positions]
 
 
-class Rotary(nn.Module):
+class Rotary(Table):
     """The cosines and sines that turn queries and keys; has no parameters."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.layout = config.positions.layout
-        width, base = config.d_head, config.positions.base
-        # e^(i·angle) has both: its real part is the cosine, its imaginary part the sine
-        self.table = Table(lambda length: torch.view_as_real(torch.exp(1j * angles(length, width, base))))
+        self.width, self.base = config.d_head, config.positions.base
 
-    def forward(self, positions: Tensor, longest: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and sin for these positions (B, S), each (B, 1, S, d/2)."""
-        cos, sin = self.table.upto(longest, like)[positions].unsqueeze(1).unbind(-1)
-        return cos, sin
+    def make(self, length: int) -> Tensor:
+        # e^(i·angle) has both: its real part is the cosine, its imaginary part the sine
+        return torch.view_as_real(torch.exp(1j * angles(length, self.width, self.base)))
+
+    def forward(self, queries: Tensor, keys: Tensor, like: Tensor) -> dict[str, Any]:
+        """cos and sin for the positions (B, S) of the queries, each (B, 1, S, d/2); cached keys are turned already."""
+        cos, sin = self.upto(keys.size(1), like)[queries].unsqueeze(1).unbind(-1)
+        return {"rotation": (cos, sin)}
+
+
+class Alibi(nn.Module):
+    """The bias that makes far keys count less; has no parameters."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.slopes = alibi_slopes(config.heads)  # not a buffer: `model.half()` must not round them
+
+    def forward(self, queries: Tensor, keys: Tensor, like: Tensor) -> dict[str, Any]:
+        """For positions (B, S) and (B, T) the bias (B, H, S, T)."""
+        slopes = self.slopes.to(like.device, torch.promote_types(like.dtype, torch.float32))
+        return {"bias": alibi_bias(queries, keys, slopes)}
+
+
+# by `config.positions.kind`: what is added to the embedding, and what the attentions get (a field of AttentionInputs)
+ADDED: dict[str, type[SinusoidalPositions | LearnedPositions]] = {
+    "sinusoidal": SinusoidalPositions,
+    "learned": LearnedPositions,
+}
+RELATIVE: dict[str, type[Rotary | Alibi]] = {"rope": Rotary, "alibi": Alibi}

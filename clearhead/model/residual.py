@@ -1,11 +1,9 @@
 """Residual sub-layers: x + sublayer(x), with a norm before or after (sections 3.1 and 5.4).
 
-Post-norm, the paper's: LayerNorm(x + Sublayer(x)). Every layer's norm sits on the main road, so gradients pass through
-all of them, and training needs its warm-up. Pre-norm: x + Sublayer(LayerNorm(x)). The main road is a plain sum from
-input to output, and one last norm brings its length back; this is what nearly every later model does.
+Post-norm, the paper's: LayerNorm(x + Sublayer(x)). Every layer's norm sits on the residual stream, so gradients pass
+through all of them, and training needs its warm-up. Pre-norm: x + Sublayer(LayerNorm(x)). The stream is a plain sum
+from input to output, and one last norm brings its length back; this is what nearly every later model does.
 """
-
-from collections.abc import Callable
 
 from torch import Tensor, nn
 
@@ -16,7 +14,7 @@ from clearhead.model.trace import tap
 
 
 class Residual(nn.Module):
-    """The road around a sub-layer; owns the norm."""
+    """What surrounds a sub-layer; owns the norm. Layers say `x = residual(x, sublayer(residual.before(x)))`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -25,7 +23,11 @@ class Residual(nn.Module):
         self.dropout = config.dropout.residual
         self.fused = config.kernels == "fused"
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:  # (B, S, D) -> (B, S, D)
-        y = sublayer(self.norm(x) if self.pre else x)
+    def before(self, x: Tensor) -> Tensor:
+        """What the sub-layer reads."""
+        return self.norm(x) if self.pre else x
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """x, and what the sub-layer made of it: (B, S, D) each, and the result."""
         x = tap("residual", x + dropout(y, self.dropout, self.training, self.fused), "B S D")
         return x if self.pre else self.norm(x)

@@ -3,32 +3,36 @@
 The model's code names its tensors as it makes them: `scores = tap("scores", scores)`. Normally `tap` is the
 identity. Inside `with trace(model) as t:` it records, and `t["decoder.layers.0.self_attention.scores"]` is that
 tensor: the path of the module that was running, then the name. Tracing runs the plain code, the one that is read,
-because a fused kernel never makes the tensors worth looking at.
+because a fused kernel never makes the tensors worth looking at. A trace belongs to the thread and the model it was
+opened for: passes of others, at the same time, are neither recorded nor slowed.
 """
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from torch import Tensor, nn
 
 from clearhead.errors import InputError
 
-_recorder: "Trace | None" = None
+_current: "ContextVar[Trace | None]" = ContextVar("trace", default=None)  # each thread has its own
+_counting = Lock()
+_open = 0  # traces being taken in any thread; while there is none, nobody asks further
 
 
 def tap(name: str, tensor: Tensor, letters: str = "") -> Tensor:
-    """Give a tensor a name (and its dimensions letters, as "B H S T"); returns the tensor itself."""
-    if _recorder is not None:
-        _recorder.record(name, tensor, letters)
-    return tensor
+    """Give a tensor a name (and its dimensions letters, as "B H S T"); the code goes on with what this returns."""
+    taken = _current.get() if _open else None
+    return tensor if taken is None else taken.record(name, tensor, letters)
 
 
 def recording() -> bool:
     """Whether a trace is being taken; fused twins ask, and step aside for the plain code."""
-    return _recorder is not None
+    return _open > 0 and _current.get() is not None
 
 
 class Trace:
@@ -39,13 +43,17 @@ class Trace:
         self.letters: dict[str, str] = {}
         self.scope: list[str] = []
 
-    def record(self, name: str, tensor: Tensor, letters: str) -> None:
-        path = ".".join([*self.scope[-1:], name]) if self.scope and self.scope[-1] else name
+    def record(self, name: str, tensor: Tensor, letters: str) -> Tensor:
+        """Keep a copy of the tensor; returns what the pass goes on with."""
+        if not self.scope:  # another model's, run inside the same `with`
+            return tensor
+        path = f"{self.scope[-1]}.{name}" if self.scope[-1] else name
         unique, number = path, 2
         while unique in self.tensors:  # a module that runs twice in one pass keeps both
             unique, number = f"{path}#{number}", number + 1
         self.tensors[unique] = tensor.detach().clone()
         self.letters[unique] = letters
+        return tensor
 
     def __getitem__(self, name: str) -> Tensor:
         if name in self.tensors:
@@ -99,27 +107,41 @@ class Trace:
 
 
 @contextmanager
-def trace(model: nn.Module) -> Iterator[Trace]:
-    """Record every named tensor of the passes made inside the `with`."""
-    global _recorder
-    if _recorder is not None:
+def trace(model: nn.Module | None = None) -> Iterator[Trace]:
+    """Record every named tensor of the passes that this thread makes through `model` inside the `with`.
+
+    Without a model: of everything this thread computes, by bare names, such as a call of `attention` alone.
+    """
+    global _open
+    if _current.get() is not None:
         raise InputError("a trace is being taken already; traces do not nest")
     taken = Trace()
+    if model is None:
+        taken.scope.append("")
 
     def enter(path: str) -> Any:
-        return lambda module, arguments: taken.scope.append(path)
+        def hook(module: nn.Module, arguments: object) -> None:
+            if _current.get() is taken:  # and not a pass of another thread through the same model
+                taken.scope.append(path)
+
+        return hook
 
     def leave(module: nn.Module, arguments: object, output: object) -> None:
-        taken.scope.pop()
+        if _current.get() is taken:
+            taken.scope.pop()
 
     hooks = []
-    for path, module in model.named_modules():
+    for path, module in () if model is None else model.named_modules():
         hooks.append(module.register_forward_pre_hook(enter(path)))
         hooks.append(module.register_forward_hook(leave, always_call=True))
-    _recorder = taken
+    token = _current.set(taken)
+    with _counting:
+        _open += 1
     try:
         yield taken
     finally:
-        _recorder = None
+        with _counting:
+            _open -= 1
+        _current.reset(token)
         for hook in hooks:
             hook.remove()

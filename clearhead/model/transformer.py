@@ -9,17 +9,15 @@ from torch import Tensor, nn
 
 from clearhead.errors import InputError
 from clearhead.model.attention import Attend
+from clearhead.model.attention_inputs import AttentionInputs
 from clearhead.model.cache import KVCache
 from clearhead.model.config import ModelConfig
 from clearhead.model.decoder import Decoder
-from clearhead.model.embedding import TokenEmbedding, VocabularyHead, check_tokens
+from clearhead.model.embedding import TokenEmbedding, check_tokens
 from clearhead.model.encoder import Encoder
-from clearhead.model.feedforward import PLAIN
+from clearhead.model.heads import VocabularyHead, build_head
 from clearhead.model.initialise import initialise
-from clearhead.model.masks import check_padding, padding_mask
-from clearhead.model.norm import build_norm
-from clearhead.model.sight import Sight, places
-from clearhead.model.trace import tap
+from clearhead.model.masks import padding_mask
 
 
 class EncoderDecoder(nn.Module):
@@ -34,39 +32,37 @@ class EncoderDecoder(nn.Module):
         self.output = VocabularyHead(config)
         initialise(self, config)
 
-    def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Tensor:
+    def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
         """Source ids (B, T) to the memory (B, T, D) that the decoder looks into."""
         check_tokens(source, "source")
-        at = places(source, source_padding, name="source_padding")
-        return self.encoder(self.embedding(source, at.queries, at.longest), at)
+        inputs = self.encoder.attention_inputs(source, self.embedding.weight, source_real, name="source_real")
+        return self.encoder(self.embedding(source, inputs), inputs)
 
     def decode(
         self,
         target: Tensor,  # (B, S)
         memory: Tensor,  # (B, T, D)
-        source_padding: Tensor | None = None,  # (B, T), True at real tokens
-        target_padding: Tensor | None = None,  # (B, S); padding on the right is hidden by causality already
+        source_real: Tensor | None = None,  # (B, T), True at real tokens
+        target_real: Tensor | None = None,  # (B, S); padding on the right is hidden by causality already
         cache: KVCache | None = None,  # then `target` is only what is new
     ) -> Tensor:  # (B, S, D)
         """Hidden states of the target so far; position i has seen the target up to i and the whole source."""
         check_tokens(target, "target")
         if memory.size(0) != target.size(0):
             raise InputError(f"source and target must have the same batch: {memory.size(0)} and {target.size(0)}")
-        if source_padding is not None:
-            check_padding(source_padding, memory.size(0), memory.size(1), "source_padding")
-        seen = Sight(None if source_padding is None else padding_mask(source_padding))
-        at = places(target, target_padding, cache=cache, name="target_padding")
-        return self.decoder(self.embedding(target, at.queries, at.longest), at, memory, seen, cache)
+        over_source = AttentionInputs(padding_mask(source_real, memory, "source_real"))
+        inputs = self.decoder.attention_inputs(target, self.embedding.weight, target_real, None, cache, "target_real")
+        return self.decoder(self.embedding(target, inputs), inputs, memory, over_source, cache)
 
     def hidden(
         self,
         source: Tensor,
         target: Tensor,
-        source_padding: Tensor | None = None,
-        target_padding: Tensor | None = None,
+        source_real: Tensor | None = None,
+        target_real: Tensor | None = None,
     ) -> Tensor:
         """States (B, S, D) after the last layer, for every target position at once (teacher forcing)."""
-        return self.decode(target, self.encode(source, source_padding), source_padding, target_padding)
+        return self.decode(target, self.encode(source, source_real), source_real, target_real)
 
     def head(self, hidden: Tensor) -> Tensor:
         """(B, S, D) -> logits (B, S, V) of the next token."""
@@ -76,10 +72,10 @@ class EncoderDecoder(nn.Module):
         self,
         source: Tensor,
         target: Tensor,
-        source_padding: Tensor | None = None,
-        target_padding: Tensor | None = None,
+        source_real: Tensor | None = None,
+        target_real: Tensor | None = None,
     ) -> Tensor:
-        return self.head(self.hidden(source, target, source_padding, target_padding))
+        return self.head(self.hidden(source, target, source_real, target_real))
 
 
 class DecoderOnly(nn.Module):
@@ -96,14 +92,14 @@ class DecoderOnly(nn.Module):
     def hidden(
         self,
         tokens: Tensor,  # (B, S)
-        padding: Tensor | None = None,  # (B, S), True at real tokens
+        real: Tensor | None = None,  # (B, S), True at real tokens
         documents: Tensor | None = None,  # (B, S) numbers: packed documents do not see each other
         cache: KVCache | None = None,  # then `tokens` is only what is new
     ) -> Tensor:
         """States (B, S, D) after the last layer; position i has seen tokens up to i."""
         check_tokens(tokens)
-        at = places(tokens, padding, documents, cache)
-        return self.decoder(self.embedding(tokens, at.queries, at.longest), at, cache=cache)
+        inputs = self.decoder.attention_inputs(tokens, self.embedding.weight, real, documents, cache)
+        return self.decoder(self.embedding(tokens, inputs), inputs, cache=cache)
 
     def head(self, hidden: Tensor) -> Tensor:
         """(B, S, D) -> logits (B, S, V) of the next token."""
@@ -112,11 +108,11 @@ class DecoderOnly(nn.Module):
     def forward(
         self,
         tokens: Tensor,
-        padding: Tensor | None = None,
+        real: Tensor | None = None,
         documents: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        return self.head(self.hidden(tokens, padding, documents, cache))
+        return self.head(self.hidden(tokens, real, documents, cache))
 
 
 class EncoderOnly(nn.Module):
@@ -127,51 +123,33 @@ class EncoderOnly(nn.Module):
         self.config = config
         self.embedding = TokenEmbedding(config)
         self.encoder = Encoder(config, attend)
-        kind, classes = config.head.kind, config.head.classes
-        if kind in ("pooled", "masked"):
-            self.transform = nn.Linear(config.d_model, config.d_model)
-        if kind in ("pooled", "tokens") and classes:
-            self.classify = nn.Linear(config.d_model, classes)
-        if kind == "masked":
-            self.transform_norm = build_norm(config)
-            self.output = VocabularyHead(config)
+        self.output = build_head(config)
         initialise(self, config)
 
     def hidden(
         self,
         tokens: Tensor,  # (B, S)
-        padding: Tensor | None = None,  # (B, S), True at real tokens
+        real: Tensor | None = None,  # (B, S), True at real tokens
         segments: Tensor | None = None,  # (B, S)
         documents: Tensor | None = None,
     ) -> Tensor:
         """States (B, S, D) after the last layer; every position has seen every real token."""
         check_tokens(tokens)
-        at = places(tokens, padding, documents)
-        return self.encoder(self.embedding(tokens, at.queries, at.longest, segments), at)
+        inputs = self.encoder.attention_inputs(tokens, self.embedding.weight, real, documents)
+        return self.encoder(self.embedding(tokens, inputs, segments), inputs)
 
-    def before_logits(self, hidden: Tensor) -> Tensor:
-        """BERT's masked-token head works on the states once more before the vocabulary matrix."""
-        bend = PLAIN["gelu" if self.config.activation == "swiglu" else self.config.activation]
-        return self.transform_norm(bend(self.transform(hidden)))
-
-    def head(self, hidden: Tensor) -> Tensor:
+    def head(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
         """What `config.head` says: (B, S, V), (B, S, classes), (B, classes), the pooled (B, D), or `hidden` itself."""
-        kind = self.config.head.kind
-        if kind == "masked":
-            return self.output(self.before_logits(hidden), self.embedding)
-        if kind == "pooled":
-            pooled = tap("pooled", torch.tanh(self.transform(hidden[:, 0])), "B D")  # the first token speaks for all
-            return self.classify(pooled) if self.config.head.classes else pooled
-        return self.classify(hidden) if kind == "tokens" else hidden
+        return self.output(hidden, self.embedding, real)
 
     def forward(
         self,
         tokens: Tensor,
-        padding: Tensor | None = None,
+        real: Tensor | None = None,
         segments: Tensor | None = None,
         documents: Tensor | None = None,
     ) -> Tensor:
-        return self.head(self.hidden(tokens, padding, segments, documents))
+        return self.head(self.hidden(tokens, real, segments, documents), real)
 
 
 Transformer = EncoderDecoder | DecoderOnly | EncoderOnly

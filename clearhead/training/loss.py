@@ -14,15 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.data.batch import IGNORE
-from clearhead.model import EncoderOnly, Transformer
-from clearhead.model.norm import at_least_float32
+from clearhead.model import Transformer
+from clearhead.model.heads import VocabularyHead
 
 PIECE = 1 << 22  # logits held at once by the fused twin: 16 megabytes, about what a processor's cache holds
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
     """−Σ over tokens of Σ_v target(v) · log p(v); logits (N, V), labels (N,), all of them counted."""
-    wide = logits.to(at_least_float32(logits))
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     log_p = wide - torch.logsumexp(wide, dim=-1, keepdim=True)  # (N, V)
     right = log_p.gather(-1, labels[:, None]).squeeze(-1)  # (N,)
     return -((1 - smoothing) * right + smoothing * log_p.mean(-1)).sum()
@@ -31,15 +31,10 @@ def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Ten
 def summed_loss(model: Transformer, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
     """The loss of hidden states (B, S, D) against labels (B, S), summed over the labels that count."""
     counted = labels != IGNORE
-    if isinstance(model, EncoderOnly) and model.config.head.kind != "masked":
-        return cross_entropy(model.head(hidden)[counted], labels[counted], smoothing)
     rows = hidden[counted]  # (N, D): no work is spent on padding
-    if isinstance(model, EncoderOnly):
-        rows = model.before_logits(rows)
-    weight, bias = model.output.matrix(model.embedding), model.output.bias
-    if model.config.kernels == "plain":
-        return cross_entropy(F.linear(rows, weight, bias), labels[counted], smoothing)
-    return fused_cross_entropy(rows, weight, bias, labels[counted], smoothing)
+    if model.config.kernels == "plain" or not isinstance(model.output, VocabularyHead):
+        return cross_entropy(model.head(rows), labels[counted], smoothing)
+    return fused_cross_entropy(*model.output.factors(rows, model.embedding), labels[counted], smoothing)
 
 
 # ---- the fused twin ------------------------------------------------------------------------------------------------
@@ -69,7 +64,7 @@ class PiecewiseCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, weight, bias, labels, smoothing):  # type: ignore[no-untyped-def]
         wanted = any(ctx.needs_input_grad)
-        dtype = at_least_float32(hidden)
+        dtype = torch.promote_types(hidden.dtype, torch.float32)
         loss = hidden.new_zeros((), dtype=dtype)
         if wanted:
             grad_hidden = torch.empty_like(hidden)

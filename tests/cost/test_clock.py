@@ -41,7 +41,8 @@ def test_measured_memory_is_what_was_counted() -> None:
     assert whole.backward_peak_bytes > gradients
     head = profile.parts[Part("", "head")]
     logits = 4 * SIZE.batch * SIZE.length * 500
-    assert logits <= head.forward_kept_bytes < 1.01 * logits
+    # whatever runs last gives the positions back, which another part had made
+    assert 0.99 * logits < head.forward_kept_bytes < 1.01 * logits
 
 
 def test_every_part_that_computes_is_timed_both_ways() -> None:

@@ -13,11 +13,11 @@ def test_a_module_s_path_names_its_part() -> None:
     assert part_of("encoder.layers.0.self_attention_residual.norm") == Part("encoder", "norms")
     assert part_of("decoder.layers.11.feed_forward") == Part("decoder", "feed-forward", "activation")
     assert part_of("decoder.layers.11.feed_forward.gate") == Part("decoder", "feed-forward", "gate")
-    assert part_of("decoder.lookout.rotary") == Part("decoder", "positions")
+    assert part_of("decoder.attention_inputs.relative") == Part("decoder", "positions")
     assert part_of("embedding.positions") == Part("", "positions")
     assert part_of("embedding") == Part("", "embedding")
-    assert part_of("embedding.norm") == part_of("transform_norm") == Part("", "norms")
-    assert part_of("output") == part_of("classify") == part_of("") == Part("", "head")
+    assert part_of("embedding.norm") == part_of("output.norm") == Part("", "norms")
+    assert part_of("output") == part_of("output.classify") == part_of("") == Part("", "head")
 
 
 def test_parts_take_turns_as_the_model_reads_and_backwards_in_reverse() -> None:
@@ -35,8 +35,7 @@ def test_parts_take_turns_as_the_model_reads_and_backwards_in_reverse() -> None:
         seen.clear()
         output.backward(torch.ones_like(output))
     assert forward == [
-        *("head", "embedding", "positions", "embedding", "head"),
-        *("residuals", "positions", "residuals"),
+        *("head", "positions", "head", "embedding", "positions", "embedding", "head", "residuals"),
         *("mixing", "query", "mixing", "key", "mixing", "value", "mixing", "out", "mixing"),
         *("residuals", "norms", "residuals"),
         *("activation", "inner", "activation", "outer", "activation"),

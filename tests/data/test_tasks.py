@@ -61,7 +61,7 @@ def test_a_pair_becomes_shifted_input_and_labels() -> None:
     assert source.shape[1] == source[0].ne(tokenizer.pad_id).sum()
     for row, index in enumerate(indices):
         text = dataset.examples()[index]
-        real = batch.inputs["source_padding"][row]
+        real = batch.inputs["source_real"][row]
         assert source[row][real].tolist() == [*tokenizer.encode_ordinary(text.source), tokenizer.eos_id]
         assert source[row][~real].eq(tokenizer.pad_id).all()
         counted = labels[row] != IGNORE
@@ -97,7 +97,7 @@ def test_counting_labels_stand_at_their_tokens() -> None:
     dataset = build(lists(task="count", symbols=3)).train
     assert dataset.head == {"kind": "tokens", "classes": 13}
     batch = dataset.collate([0, 1, 2, 3])
-    real = batch.inputs["padding"]
+    real = batch.inputs["real"]
     assert torch.equal(batch.labels != IGNORE, real)
     for tokens, labels, kept in zip(batch.inputs["tokens"], batch.labels, real, strict=True):
         row = tokens[kept].tolist()

@@ -262,8 +262,8 @@ def test_masks_leave_marks_and_padding_alone() -> None:
     for epoch in range(20):
         batch = dataset.collate(range(len(dataset)), 0, epoch)
         guessed = batch.labels != IGNORE
-        assert batch.inputs["padding"].sum() == 35
-        assert not (guessed & ~batch.inputs["padding"]).any()
+        assert batch.inputs["real"].sum() == 35
+        assert not (guessed & ~batch.inputs["real"]).any()
         assert (batch.labels[guessed] >= len(LETTERS.special)).all()
         assert guessed.any(1).all(), "something to guess in every window"
         short = stream("abcdefghij", 16, kind=MaskedTokens).collate([0], 0, epoch)

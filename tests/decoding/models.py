@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from clearhead.model import Transformer, build, configure
+from clearhead.model import EncoderOnly, Transformer, build, configure
 from clearhead.run import to_toml, write_checkpoint
 from clearhead.settings import to_dict
 from clearhead.tokenizer import SPECIAL, BytePair, Tokenizer, train
@@ -33,7 +33,7 @@ def opinionated(
                 parameter.mul_(sharpness)
             else:
                 parameter.add_(0.2 * torch.randn_like(parameter))
-        if model.config.kind != "encoder" and model.output.bias is not None:
+        if not isinstance(model, EncoderOnly) and model.output.bias is not None:
             model.output.bias[2] += ending  # the end token's
     return model
 

@@ -76,8 +76,8 @@ def gpt2() -> tuple[GPT2LMHeadModel, Any]:
 def sources(rows: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(11)
     lengths = torch.tensor([10, 3, 7, 1, 5, 9, 2, 6])[:rows]
-    padding = torch.arange(10) < lengths[:, None]
-    return torch.randint(3, 60, (rows, 10)).masked_fill(~padding, PAD), padding
+    real = torch.arange(10) < lengths[:, None]
+    return torch.randint(3, 60, (rows, 10)).masked_fill(~real, PAD), real
 
 
 def prompts() -> list[list[int]]:
@@ -108,10 +108,10 @@ SEARCHES = [(beams, alpha, n) for beams in (2, 4, 8) for alpha in (1.0, 0.0, 0.6
 @pytest.mark.parametrize(("beams", "alpha", "n_best"), SEARCHES)
 def test_beam_translation(marian: Any, beams: int, alpha: float, n_best: int) -> None:
     theirs, ours = marian
-    source, padding = sources()
+    source, real = sources()
     expected = theirs.generate(
         source,
-        attention_mask=padding.long(),
+        attention_mask=real.long(),
         num_beams=beams,
         length_penalty=alpha,
         num_return_sequences=n_best,
@@ -123,7 +123,7 @@ def test_beam_translation(marian: Any, beams: int, alpha: float, n_best: int) ->
     )
     how = BeamSearch(beams, alpha, "power", n_best, refill=True)
     with torch.inference_mode():
-        found = beam_search(ModelSteps(ours, source, padding), [[START]] * 8, [12] * 8, END, how)
+        found = beam_search(ModelSteps(ours, source, real), [[START]] * 8, [12] * 8, END, how)
     compare(expected, found, skip=1)
     assert alpha > 1 or any(h.finished for pool in found for h in pool)  # a high α favours what fills the limit
 
@@ -157,12 +157,12 @@ def test_beam_continuation_of_prompts_of_different_lengths(gpt2: Any, beams: int
 
 def test_greedy_and_a_beam_of_one(marian: Any, gpt2: Any) -> None:
     theirs, ours = marian
-    source, padding = sources()
+    source, real = sources()
     settings = {"num_beams": 1, "do_sample": False, "max_new_tokens": 12, "return_dict_in_generate": True}
-    expected = theirs.generate(source, attention_mask=padding.long(), **settings)
+    expected = theirs.generate(source, attention_mask=real.long(), **settings)
     with torch.inference_mode():
-        found = greedy(ModelSteps(ours, source, padding), [[START]] * 8, [12] * 8, END)
-        beam = beam_search(ModelSteps(ours, source, padding), [[START]] * 8, [12] * 8, END, BeamSearch(1))
+        found = greedy(ModelSteps(ours, source, real), [[START]] * 8, [12] * 8, END)
+        beam = beam_search(ModelSteps(ours, source, real), [[START]] * 8, [12] * 8, END, BeamSearch(1))
     compare(expected, [[h] for h in found], skip=1)
     compare(expected, beam, skip=1)
     assert 0 < sum(h.finished for h in found) < 8
@@ -185,12 +185,12 @@ def test_greedy_and_a_beam_of_one(marian: Any, gpt2: Any) -> None:
 )
 def test_constraints_in_greedy_search(marian: Any, key: str, ours_key: str, value: Any) -> None:
     theirs, ours = marian
-    source, padding = sources()
+    source, real = sources()
     settings = {"num_beams": 1, "do_sample": False, "max_new_tokens": 14, "return_dict_in_generate": True}
-    expected = theirs.generate(source, attention_mask=padding.long(), **settings, **{key: value})
-    free = theirs.generate(source, attention_mask=padding.long(), **settings)
+    expected = theirs.generate(source, attention_mask=real.long(), **settings, **{key: value})
+    free = theirs.generate(source, attention_mask=real.long(), **settings)
     with torch.inference_mode():
-        steps = ModelSteps(ours, source, padding)
+        steps = ModelSteps(ours, source, real)
         found = greedy(steps, [[START]] * 8, [14] * 8, END, Constraints(**{ours_key: value}))
     compare(expected, [[h] for h in found], skip=1)
     assert expected.sequences.shape != free.sequences.shape or not torch.equal(expected.sequences, free.sequences)
@@ -201,14 +201,14 @@ def test_constraints_in_greedy_search(marian: Any, key: str, ours_key: str, valu
 )
 def test_constraints_in_beam_search(marian: Any, key: str, ours_key: str, value: Any) -> None:
     theirs, ours = marian
-    source, padding = sources()
+    source, real = sources()
     settings = {"num_beams": 4, "do_sample": False, "max_new_tokens": 14, "return_dict_in_generate": True}
     expected = theirs.generate(
-        source, attention_mask=padding.long(), early_stopping="never", output_scores=True, **settings, **{key: value}
+        source, attention_mask=real.long(), early_stopping="never", output_scores=True, **settings, **{key: value}
     )
     how = BeamSearch(4, 1.0, "power", refill=True, constraints=Constraints(**{ours_key: value}))
     with torch.inference_mode():
-        found = beam_search(ModelSteps(ours, source, padding), [[START]] * 8, [14] * 8, END, how)
+        found = beam_search(ModelSteps(ours, source, real), [[START]] * 8, [14] * 8, END, how)
     compare(expected, found, skip=1)
 
 

@@ -108,13 +108,13 @@ def batch(seed: int, rows: int) -> tuple[Tensor, Tensor]:
     lengths = torch.randint(3, 9, (rows,), generator=generator)
     lengths[0] = 8
     tokens = torch.randint(3, 20, (rows, 8), generator=generator)
-    padding = torch.arange(8) < lengths[:, None]
-    return tokens.masked_fill(~padding, 0), padding
+    real = torch.arange(8) < lengths[:, None]
+    return tokens.masked_fill(~real, 0), real
 
 
-def search(model: Any, tokens: Tensor, padding: Tensor, how: BeamSearch, limit: int = 12) -> list:
+def search(model: Any, tokens: Tensor, real: Tensor, how: BeamSearch, limit: int = 12) -> list:
     with torch.inference_mode():
-        steps = ModelSteps(model, tokens, padding)
+        steps = ModelSteps(model, tokens, real)
         return beam_search(steps, [[1]] * len(tokens), [limit] * len(tokens), END, how)
 
 
@@ -128,31 +128,31 @@ def same(left: list[Hypothesis], right: list[Hypothesis], tolerance: float) -> N
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 def test_what_else_is_in_the_batch_changes_nothing(dtype: torch.dtype, tolerance: float, refill: bool) -> None:
     model = opinionated(1).to(dtype)
-    tokens, padding = batch(1, 6)
+    tokens, real = batch(1, 6)
     how = BeamSearch(3, n_best=3, refill=refill)
-    together = search(model, tokens, padding, how)
-    reversed_order = search(model, tokens.flip(0), padding.flip(0), how)[::-1]
-    wider = search(model, torch.cat((tokens, torch.zeros(6, 5, dtype=torch.long)), 1), extended(padding, 5), how)
+    together = search(model, tokens, real, how)
+    reversed_order = search(model, tokens.flip(0), real.flip(0), how)[::-1]
+    wider = search(model, torch.cat((tokens, torch.zeros(6, 5, dtype=torch.long)), 1), extended(real, 5), how)
     for row in range(6):
-        length = int(padding[row].sum())
-        alone = search(model, tokens[row : row + 1, :length], padding[row : row + 1, :length], how)[0]
+        length = int(real[row].sum())
+        alone = search(model, tokens[row : row + 1, :length], real[row : row + 1, :length], how)[0]
         for other in (reversed_order[row], wider[row], alone):
             same(together[row], other, tolerance)
     assert len({len(h[0].tokens) for h in together}) > 1, "all ended at once: nothing left the batch early"
 
 
-def extended(padding: Tensor, count: int) -> Tensor:
-    return torch.cat((padding, padding.new_zeros(len(padding), count)), 1)
+def extended(real: Tensor, count: int) -> Tensor:
+    return torch.cat((real, real.new_zeros(len(real), count)), 1)
 
 
 def test_a_beam_of_one_is_greedy_search() -> None:
     finished = 0
     for seed in range(8):
         model = opinionated(seed)
-        tokens, padding = batch(seed, 5)
-        beams = search(model, tokens, padding, BeamSearch(1, 1.0, "power"))
+        tokens, real = batch(seed, 5)
+        beams = search(model, tokens, real, BeamSearch(1, 1.0, "power"))
         with torch.inference_mode():
-            chosen = greedy(ModelSteps(model, tokens, padding), [[1]] * 5, [12] * 5, END)
+            chosen = greedy(ModelSteps(model, tokens, real), [[1]] * 5, [12] * 5, END)
         for beam, path in zip(beams, chosen, strict=True):
             assert beam[0].tokens == path.tokens
             assert beam[0].log_probs == pytest.approx(path.log_probs, abs=1e-12)
@@ -163,14 +163,14 @@ def test_a_beam_of_one_is_greedy_search() -> None:
 @pytest.mark.parametrize("positions", ["sinusoidal", "rope", "alibi"])
 def test_with_the_cache_or_reading_everything_again(positions: str) -> None:
     model = opinionated(5, positions={"kind": positions})
-    tokens, padding = batch(5, 4)
+    tokens, real = batch(5, 4)
     how = BeamSearch(3, n_best=3)
     prompts = [[1], [1, 7, 7], [1, 9], [1, 4, 5, 6]]  # forced beginnings of different lengths
     with torch.inference_mode():
-        cached = beam_search(ModelSteps(model, tokens, padding), prompts, [9] * 4, END, how)
-        again = beam_search(ModelSteps(model, tokens, padding, cached=False), prompts, [9] * 4, END, how)
+        cached = beam_search(ModelSteps(model, tokens, real), prompts, [9] * 4, END, how)
+        again = beam_search(ModelSteps(model, tokens, real, cached=False), prompts, [9] * 4, END, how)
         alone = [
-            beam_search(ModelSteps(model, tokens[i : i + 1], padding[i : i + 1]), prompts[i : i + 1], [9], END, how)[0]
+            beam_search(ModelSteps(model, tokens[i : i + 1], real[i : i + 1]), prompts[i : i + 1], [9], END, how)[0]
             for i in range(4)
         ]
     for row in range(4):
@@ -180,11 +180,11 @@ def test_with_the_cache_or_reading_everything_again(positions: str) -> None:
 
 def test_log_probs_are_the_models_own() -> None:
     model = opinionated(2)
-    tokens, padding = batch(2, 3)
+    tokens, real = batch(2, 3)
     for constraints in (Constraints(), Constraints(repetition_penalty=1.7, no_repeat_ngram=2, min_length=3)):
-        found = search(model, tokens, padding, BeamSearch(3, n_best=2, constraints=constraints))
+        found = search(model, tokens, real, BeamSearch(3, n_best=2, constraints=constraints))
         for row, pool in enumerate(found):
-            length = int(padding[row].sum())
+            length = int(real[row].sum())
             for h in pool:
                 whole = (*h.tokens, *([END] if h.finished else []))
                 assert h.log_prob == pytest.approx(log_prob_of(model, tokens[row : row + 1, :length], whole), abs=1e-12)
@@ -208,12 +208,12 @@ def test_early_stop_never_changes_the_result() -> None:
     forms: tuple[Literal["gnmt", "power"], ...] = ("gnmt", "power")
     for seed, alpha, form, refill in itertools.product(range(3), (0.6, 1.5, -0.3), forms, (True, False)):
         model = opinionated(seed, sharpness=1.5, ending=4.0)
-        tokens, padding = batch(seed, 2)
+        tokens, real = batch(seed, 2)
         results = []
         for kind in asked:
             Counted.asked = 0
             with torch.inference_mode():
-                steps = Counted(model, tokens, padding)
+                steps = Counted(model, tokens, real)
                 how = kind(3, alpha, form, n_best=2, refill=refill)
                 results.append(beam_search(steps, [[1]] * 2, [12] * 2, END, how))
             asked[kind] += Counted.asked
@@ -234,28 +234,28 @@ def test_the_bound_decides() -> None:
 
 def test_limits_and_least_lengths() -> None:
     model = opinionated(4)
-    tokens, padding = batch(4, 3)
+    tokens, real = batch(4, 3)
     with torch.inference_mode():
-        steps = ModelSteps(model, tokens, padding)
+        steps = ModelSteps(model, tokens, real)
         found = beam_search(steps, [[1]] * 3, [1, 4, 9], END, BeamSearch(3, n_best=3))
     for pool, limit in zip(found, (1, 4, 9), strict=True):
         assert all(len(h.log_probs) <= limit for h in pool)
         assert all(len(h.log_probs) == limit for h in pool if not h.finished)
-    least = search(model, tokens, padding, BeamSearch(3, n_best=3, constraints=Constraints(min_length=6)))
+    least = search(model, tokens, real, BeamSearch(3, n_best=3, constraints=Constraints(min_length=6)))
     assert all(len(h.tokens) >= 6 for pool in least for h in pool)
-    free = search(model, tokens, padding, BeamSearch(3, n_best=3))
+    free = search(model, tokens, real, BeamSearch(3, n_best=3))
     assert any(len(h.tokens) < 6 for pool in free for h in pool)
 
 
 def test_a_repetition_penalty_changes_the_choice_and_not_the_log_probabilities() -> None:
     """A beam of one is greedy search, whose penalty is compared with that of `transformers`."""
     model = opinionated(3)
-    tokens, padding = batch(3, 6)
+    tokens, real = batch(3, 6)
     penalised = Constraints(repetition_penalty=3.0)
     with torch.inference_mode():
-        one = search(model, tokens, padding, BeamSearch(1, constraints=penalised))
-        walked = greedy(ModelSteps(model, tokens, padding), [[1]] * 6, [12] * 6, END, penalised)
-    free = search(model, tokens, padding, BeamSearch(1))
+        one = search(model, tokens, real, BeamSearch(1, constraints=penalised))
+        walked = greedy(ModelSteps(model, tokens, real), [[1]] * 6, [12] * 6, END, penalised)
+    free = search(model, tokens, real, BeamSearch(1))
     assert [pool[0].tokens for pool in one] == [path.tokens for path in walked]
     assert [pool[0].tokens for pool in one] != [pool[0].tokens for pool in free]
     for pool, path in zip(one, walked, strict=True):

@@ -79,9 +79,9 @@ def test_a_row_with_nothing_left_to_write_may_repeat_itself() -> None:
 
 
 def test_left_padding() -> None:
-    tokens, padding = left_pad([[5, 6, 7], [8]])
+    tokens, real = left_pad([[5, 6, 7], [8]])
     assert tokens.tolist() == [[5, 6, 7], [0, 0, 8]]
-    assert padding.tolist() == [[True] * 3, [False, False, True]]
+    assert real.tolist() == [[True] * 3, [False, False, True]]
     with pytest.raises(InputError, match="at least one token"):
         left_pad([[5], []])
 

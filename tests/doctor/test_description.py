@@ -80,7 +80,7 @@ def test_nothing_armed_is_said_and_not_called_healthy() -> None:
 
 
 def test_a_forward_that_ignores_the_mask_is_reported_as_such() -> None:
-    spec = doctor.CausalLM(build=Bag, forward=lambda model, tokens, padding=None: model(tokens))
+    spec = doctor.CausalLM(build=Bag, forward=lambda model, tokens, real=None: model(tokens))
     report = doctor.check(spec, only=["padding"])
     assert [finding.id for finding in report.findings] == ["padding.unused"]
     assert "does not pass it on" in report.findings[0].message

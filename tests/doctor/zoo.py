@@ -60,8 +60,8 @@ def x_transformers(positions: str, causal: bool = True, **options: Any) -> Descr
 
     kind = doctor.CausalLM if causal else doctor.Encoder
 
-    def forward(model: Any, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
-        return model(tokens, mask=padding)
+    def forward(model: Any, tokens: Tensor, real: Tensor | None = None) -> Tensor:
+        return model(tokens, mask=real)
 
     return kind(build=build, forward=forward, positions=positions)
 
@@ -74,9 +74,9 @@ def x_encoder_decoder() -> Description:
         both = {f"{side}_{name}": value for side in ("enc", "dec") for name, value in sizes.items()}
         return XTransformer(dim=width, enc_num_tokens=vocab, dec_num_tokens=vocab, **both)
 
-    def forward(model: Any, source: Tensor, target: Tensor, source_padding: Tensor | None = None) -> Tensor:
-        memory = model.encoder(source, mask=source_padding, return_embeddings=True)
-        return model.decoder.net(target, context=memory, context_mask=source_padding)
+    def forward(model: Any, source: Tensor, target: Tensor, source_real: Tensor | None = None) -> Tensor:
+        memory = model.encoder(source, mask=source_real, return_embeddings=True)
+        return model.decoder.net(target, context=memory, context_mask=source_real)
 
     return doctor.EncoderDecoder(build=build, forward=forward, positions="absolute")
 

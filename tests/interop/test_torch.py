@@ -9,12 +9,11 @@ from torch import Tensor, nn
 from clearhead.interop.families import TORCH, TORCH_ATTENTION, TORCH_DECODER_LAYER, TORCH_ENCODER_LAYER
 from clearhead.interop.weights import load_weights, row, to_ours
 from clearhead.model.attention import MultiHeadAttention
-from clearhead.model.decoder import DecoderLayer
-from clearhead.model.encoder import EncoderLayer
+from clearhead.model.attention_inputs import AttentionInputs
+from clearhead.model.layer import TransformerLayer
 from clearhead.model.masks import combine, padding_mask
 from clearhead.model.norm import LayerNorm
-from clearhead.model.sight import Sight, places
-from tests.model.helpers import all_close, close, config, gradients, lengths_to_padding, model, normal, randomise
+from tests.model.helpers import all_close, close, config, gradients, lengths_to_real, model, normal, randomise
 
 # batch, queries, keys, width, heads: distinct primes, all the same, one token, one head
 SIZES = [(3, 7, 5, 33, 11), (5, 5, 5, 25, 5), (1, 1, 1, 6, 2), (2, 70, 67, 9, 1)]
@@ -34,20 +33,20 @@ def same(ours: nn.Module, theirs: nn.Module, rows: Any, found: Tensor, wanted: T
     all_close(gradients(ours), to_ours(gradients(theirs), rows))
 
 
-def masked(kind: str, batch: int, queries: int, keys: int) -> tuple[Sight, dict[str, Tensor]]:
+def masked(kind: str, batch: int, queries: int, keys: int) -> tuple[AttentionInputs, dict[str, Tensor]]:
     """The same mask in our words and in torch's, where True hides. Every query keeps at least one key."""
     lengths = [max(1, keys - 2 * row) for row in range(batch)]
-    real = lengths_to_padding(lengths, keys)
+    real = lengths_to_real(lengths, keys)
     causal = torch.ones(queries, keys, dtype=torch.bool).tril(max(0, keys - queries))
-    ours: list[Tensor] = []
+    ours: Tensor | None = None
     theirs: dict[str, Tensor] = {}
     if kind in ("causal", "both"):
-        ours.append(causal)
+        ours = causal
         theirs["attn_mask"] = ~causal
     if kind in ("padding", "both"):
-        ours.append(padding_mask(real))
+        ours = combine(ours, real[:, None, None])
         theirs["key_padding_mask"] = ~real
-    return Sight(combine(*ours)), theirs
+    return AttentionInputs(ours), theirs
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -59,9 +58,9 @@ def test_multi_head_attention(size: tuple[int, ...], mask: str, kernels: str) ->
     ours = MultiHeadAttention(config(d_model=width, heads=heads, positions="none", kernels=kernels)).double()
     load_weights(ours, to_ours(theirs.state_dict(), TORCH_ATTENTION))
     x, memory = normal(batch, queries, width, grad=True), normal(batch, keys, width, seed=1, grad=True)
-    sight, hidden = masked(mask, batch, queries, keys)
+    inputs, hidden = masked(mask, batch, queries, keys)
     wanted, _ = theirs(x, memory, memory, need_weights=False, **hidden)
-    same(ours, theirs, TORCH_ATTENTION, ours(x, sight, memory), wanted, [x, memory])
+    same(ours, theirs, TORCH_ATTENTION, ours(x, inputs, memory), wanted, [x, memory])
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -77,12 +76,12 @@ def test_encoder_layer(size: tuple[int, ...], activation: str, mask: str, placem
         )
     )
     changes = {"d_model": width, "heads": heads, "d_ff": 21, "activation": activation, "kernels": kernels}
-    ours = EncoderLayer(config("encoder", positions="none", norm={"placement": placement}, **changes)).double()
+    ours = TransformerLayer(config("encoder", positions="none", norm={"placement": placement}, **changes)).double()
     load_weights(ours, to_ours(theirs.state_dict(), TORCH_ENCODER_LAYER))
     x = normal(batch, length, width, grad=True)
-    sight, hidden = masked(mask, batch, length, length)
+    inputs, hidden = masked(mask, batch, length, length)
     wanted = theirs(x, src_mask=hidden.get("attn_mask"), src_key_padding_mask=hidden.get("key_padding_mask"))
-    same(ours, theirs, TORCH_ENCODER_LAYER, ours(x, sight), wanted, [x])
+    same(ours, theirs, TORCH_ENCODER_LAYER, ours(x, inputs), wanted, [x])
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -97,10 +96,10 @@ def test_decoder_layer(size: tuple[int, ...], mask: str, placement: str, kernels
         )
     )
     changes = {"d_model": width, "heads": heads, "d_ff": 21, "norm": {"placement": placement}, "kernels": kernels}
-    ours = DecoderLayer(config("encoder-decoder", positions="none", **changes)).double()
+    ours = TransformerLayer(config("encoder-decoder", positions="none", **changes), crossing=True).double()
     load_weights(ours, to_ours(theirs.state_dict(), TORCH_DECODER_LAYER))
     x, memory = normal(batch, queries, width, grad=True), normal(batch, keys, width, seed=1, grad=True)
-    sight, hidden = masked(mask, batch, queries, queries)
+    inputs, hidden = masked(mask, batch, queries, queries)
     over, over_hidden = masked("padding" if mask in ("padding", "both") else "none", batch, queries, keys)
     wanted = theirs(
         x,
@@ -109,7 +108,7 @@ def test_decoder_layer(size: tuple[int, ...], mask: str, placement: str, kernels
         tgt_key_padding_mask=hidden.get("key_padding_mask"),
         memory_key_padding_mask=over_hidden.get("key_padding_mask"),
     )
-    same(ours, theirs, TORCH_DECODER_LAYER, ours(x, sight, memory, over), wanted, [x, memory])
+    same(ours, theirs, TORCH_DECODER_LAYER, ours(x, inputs, memory, over), wanted, [x, memory])
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -129,12 +128,12 @@ def test_transformer(size: tuple[int, ...], padded: bool, placement: str, kernel
     stacks = nn.ModuleDict({"encoder": ours.encoder, "decoder": ours.decoder})
     load_weights(stacks, to_ours(theirs.state_dict(), TORCH))
     source, target = normal(batch, keys, width, grad=True), normal(batch, queries, width, seed=1, grad=True)
-    real = lengths_to_padding([max(1, keys - 2 * row) for row in range(batch)], keys) if padded else None
-    real_target = lengths_to_padding([max(1, queries - row) for row in range(batch)], queries) if padded else None
-    memory = ours.encoder(source, places(torch.zeros(batch, keys, dtype=torch.long), real))
-    seen = Sight(None if real is None else padding_mask(real))
-    at = places(torch.zeros(batch, queries, dtype=torch.long), real_target)
-    found = ours.decoder(target, at, memory, seen)
+    real = lengths_to_real([max(1, keys - 2 * row) for row in range(batch)], keys) if padded else None
+    real_target = lengths_to_real([max(1, queries - row) for row in range(batch)], queries) if padded else None
+    read, written = (torch.zeros(batch, length, dtype=torch.long) for length in (keys, queries))
+    memory = ours.encoder(source, ours.encoder.attention_inputs(read, source, real))
+    inputs = ours.decoder.attention_inputs(written, target, real_target)
+    found = ours.decoder(target, inputs, memory, AttentionInputs(padding_mask(real, memory)))
     wanted = theirs(
         source,
         target,

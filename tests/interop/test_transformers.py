@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead.interop import families
 from clearhead.interop.weights import to_ours
 from clearhead.model.positions import sinusoids
-from tests.model.helpers import all_close, close, gradients, lengths_to_padding, normal, tokens
+from tests.model.helpers import all_close, close, gradients, lengths_to_real, normal, tokens
 
 V, B, S = 31, 3, 11
 GPT2 = {
@@ -96,7 +96,7 @@ def compare(ours: Any, theirs: Any, found: Tensor, wanted: Tensor, real: Tensor,
 
 def padded(side: str) -> tuple[Tensor, Tensor]:
     """Tokens without the id 0, which some of them treat apart, and which of them are real."""
-    return tokens(B, S, vocabulary=V - 2) + 2, lengths_to_padding([S, S - 4, 1], S, side)
+    return tokens(B, S, vocabulary=V - 2) + 2, lengths_to_real([S, S - 4, 1], S, side)
 
 
 def positions(real: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ def gradients(module: nn.Module) -> dict[str, Tensor]:
     return result
 
 
-def lengths_to_padding(lengths: list[int], width: int, side: str = "right") -> Tensor:
+def lengths_to_real(lengths: list[int], width: int, side: str = "right") -> Tensor:
     """(B, T), True at real tokens."""
     count, at = torch.tensor(lengths)[:, None], torch.arange(width)[None]
     return at < count if side == "right" else at >= width - count

@@ -17,9 +17,9 @@ from clearhead.model.attention import (
     softmax_or_zeros,
     split_heads,
 )
+from clearhead.model.attention_inputs import AttentionInputs
 from clearhead.model.positions import alibi_bias, alibi_slopes
-from clearhead.model.sight import Sight
-from tests.model.helpers import all_close, close, config, gradients, lengths_to_padding, normal, randomise, tokens
+from tests.model.helpers import all_close, close, config, gradients, lengths_to_real, normal, randomise, tokens
 from tests.model.helpers import model as fresh
 
 B, H, G, D = 3, 6, 2, 5
@@ -41,7 +41,7 @@ def masks(queries: int, keys: int) -> dict[str, Tensor | None]:
     blind = coin.clone()
     blind[0] = False
     blind[1, 2, queries // 2] = False
-    real = lengths_to_padding([keys, max(1, keys // 2), 1], keys)
+    real = lengths_to_real([keys, max(1, keys // 2), 1], keys)
     return {
         "none": None,
         "(S,T)": coin[0, 0],
@@ -179,21 +179,21 @@ def test_heads_are_split_by_features_not_by_tokens() -> None:
 # ---- the module ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("groups", [6, 2])
-def test_separate_projections_are_the_merged_one(groups: int) -> None:
+@pytest.mark.parametrize("key_value_heads", [6, 2])
+def test_separate_projections_are_the_merged_one(key_value_heads: int) -> None:
     """Section 3.2.2: Concat(head₁ … head_H) W_O with a W_Q, W_K, W_V for each head."""
-    module = randomise(MultiHeadAttention(config(heads=6, kv_heads=groups))).double()
+    module = randomise(MultiHeadAttention(config(heads=6, kv_heads=key_value_heads))).double()
     x, width = normal(2, 5, 24), 4
     heads = []
     for h in range(6):
-        g = h // (6 // groups)
+        g = h // (6 // key_value_heads)
         rows, shared = slice(width * h, width * (h + 1)), slice(width * g, width * (g + 1))
         q = x @ module.query.weight[rows].t() + module.query.bias[rows]
         k = x @ module.key.weight[shared].t() + module.key.bias[shared]
         v = x @ module.value.weight[shared].t() + module.value.bias[shared]
         heads.append(torch.softmax(q @ k.transpose(1, 2) / math.sqrt(width), -1) @ v)
     wanted = torch.cat(heads, -1) @ module.out.weight.t() + module.out.bias
-    close(module(x, Sight()), wanted)
+    close(module(x, AttentionInputs()), wanted)
 
 
 def test_parameters_do_not_depend_on_the_number_of_heads() -> None:
@@ -225,7 +225,7 @@ def test_mechanism_can_be_swapped() -> None:
 @pytest.mark.parametrize("changes", [{}, {"kv_heads": 2, "positions": "alibi", "window": 3, "activation": "swiglu"}])
 @pytest.mark.parametrize("length", [9, 80])
 def test_models_agree_with_plain_and_fused_kernels(kind: str, changes: dict[str, Any], length: int) -> None:
-    real = lengths_to_padding([length, length // 2, 1], length, "left")
+    real = lengths_to_real([length, length // 2, 1], length, "left")
     ids, documents = tokens(3, length), torch.arange(length)[None].expand(3, -1) // 5
     results = []
     for kernels in ("plain", "fused"):

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import clearhead
-from clearhead.model.cache import LayerCache
-from tests.model.helpers import close, config, lengths_to_padding, model, normal, tokens
+from clearhead.model.cache import AttentionCache
+from tests.model.helpers import close, config, lengths_to_real, model, normal, tokens
 
 
 def test_keeps_what_it_was_given_while_it_grows() -> None:
-    layer, k, v = LayerCache(capacity=2), normal(2, 3, 20, 4), normal(2, 3, 20, 4, seed=1)
+    layer, k, v = AttentionCache(capacity=2), normal(2, 3, 20, 4), normal(2, 3, 20, 4, seed=1)
     rooms, at = [], 0
     for size in (1, 1, 1, 3, 9, 5):
         keys, values = layer.append(k[:, :, at : at + size], v[:, :, at : at + size])
@@ -65,7 +65,7 @@ def test_cross_attention_is_projected_once() -> None:
 def test_rows_of_unequal_length(positions: str) -> None:
     """Two prompts padded on the left, then rows swapped: lengths, positions and masks follow their rows."""
     decoder = model(positions=positions)
-    prompts, real = tokens(2, 5), lengths_to_padding([5, 2], 5, "left")
+    prompts, real = tokens(2, 5), lengths_to_real([5, 2], 5, "left")
     cache, new = clearhead.KVCache(decoder.config, 2), tokens(3, 2, seed=1)
     with torch.no_grad():
         decoder(prompts, real, cache=cache)
@@ -104,7 +104,7 @@ def test_refusals() -> None:
 
 def test_a_refused_pass_leaves_the_cache_as_it_was() -> None:
     decoder, cache = model(positions={"kind": "learned", "max_length": 6}), clearhead.KVCache(config(), 2)
-    ids, real = tokens(2, 4), lengths_to_padding([4, 3], 4, "left")
+    ids, real = tokens(2, 4), lengths_to_real([4, 3], 4, "left")
     with torch.no_grad():
         decoder(ids, real, cache=cache)
         with pytest.raises(clearhead.InputError):

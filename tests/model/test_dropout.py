@@ -10,6 +10,7 @@ from torch import Tensor
 
 import clearhead
 from clearhead.model.attention import attention, fused_attention
+from clearhead.model.attention_inputs import AttentionInputs
 from clearhead.model.dropout import dropout, plain_dropout
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.residual import Residual
@@ -123,12 +124,12 @@ def test_each_rate_acts_on_its_own(place: str, kernels: str) -> None:
 
 
 @pytest.mark.parametrize("placement", ["pre", "post"])
-def test_residual_drops_the_sublayer_and_never_the_road(placement: str) -> None:
+def test_residual_drops_the_sublayer_and_never_x(placement: str) -> None:
     torch.manual_seed(0)
     part = Residual(config(norm={"placement": placement}, dropout={"residual": 0.25})).double().train()
     part.norm = torch.nn.Identity()
     x = normal(40, 24)
-    out = part(x, lambda y: torch.ones_like(y))
+    out = part(x, torch.ones_like(x))
     added = out - x
     kept = added.abs() > 1e-9
     close(added[kept], torch.full_like(added[kept], 4 / 3))
@@ -138,7 +139,7 @@ def test_residual_drops_the_sublayer_and_never_the_road(placement: str) -> None:
 def test_embedding_and_hidden_layer() -> None:
     torch.manual_seed(0)
     built = model(dropout={"embedding": 0.3}).train()
-    out = built.embedding(tokens(8, 50), torch.arange(50)[None], 50)
+    out = built.embedding(tokens(8, 50), AttentionInputs(positions=torch.arange(50)[None], longest=50))
     assert (out == 0).double().mean().item() == pytest.approx(0.3, abs=0.03)
     part = FeedForward(config(d_model=24, d_ff=24, bias=False, dropout={"hidden": 0.3})).double().train()
     randomise(part)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import clearhead
+from clearhead.model.attention_inputs import AttentionInputs
 from clearhead.model.norm import layer_norm
 from clearhead.model.positions import sinusoids
 from tests.model.helpers import close, config, model, normal, tokens
@@ -16,7 +17,7 @@ from tests.model.helpers import close, config, model, normal, tokens
 def test_token_times_root_d_plus_position(scaled: bool, layout: str) -> None:
     built = model(embedding={"scaled": scaled}, positions={"layout": layout})
     ids, at = tokens(2, 7), torch.tensor([[0, 1, 2, 3, 4, 5, 6], [3, 0, 2, 90, 1, 1, 1]])
-    found = built.embedding(ids, at, 91)
+    found = built.embedding(ids, AttentionInputs(positions=at, longest=91))
     scale = math.sqrt(24) if scaled else 1
     close(found, built.embedding.weight[ids] * scale + sinusoids(91, 24, layout=layout)[at])
 
@@ -28,7 +29,7 @@ def test_segments_and_norm_come_before_dropout() -> None:
     ids, segments, part = tokens(2, 5), tokens(2, 5, seed=1, vocabulary=3), built.embedding
     summed = part.weight[ids] + part.positions.weight[:5] + part.segments[segments]
     wanted = layer_norm(summed, part.norm.weight, part.norm.bias, 1e-5)
-    close(part(ids, torch.arange(5)[None], 5, segments), wanted)
+    close(part(ids, AttentionInputs(positions=torch.arange(5)[None], longest=5), segments), wanted)
 
 
 def test_tied_matrix_learns_from_both_ends() -> None:
@@ -42,7 +43,7 @@ def test_tied_matrix_learns_from_both_ends() -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_matrix_of_the_head(tied: bool) -> None:
     built = model(head={"tied": tied, "bias": True})
-    hidden, matrix = normal(2, 3, 24), built.output.matrix(built.embedding)
+    hidden, matrix = normal(2, 3, 24), built.embedding.weight if tied else built.output.weight
     close(built.head(hidden), hidden @ matrix.t() + built.output.bias)
 
 

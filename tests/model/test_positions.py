@@ -12,12 +12,13 @@ from clearhead.model.positions import (
     Table,
     alibi_bias,
     alibi_slopes,
+    positions_in_documents,
     rotate,
     sinusoids,
+    token_positions,
 )
-from clearhead.model.sight import places
 from tests.model.cases import POSITIONS
-from tests.model.helpers import close, config, lengths_to_padding, model, normal, tokens
+from tests.model.helpers import close, config, lengths_to_real, model, normal, tokens
 
 LAYOUTS = ["interleaved", "split"]
 
@@ -55,7 +56,8 @@ def test_a_step_is_a_rotation(step: int) -> None:
 def test_rotary_products_depend_on_distance_only(layout: str) -> None:
     choice = config(d_model=16, heads=2, positions={"kind": "rope", "layout": layout})
     q, k, rotary = normal(8), normal(8, seed=1), Rotary(choice)
-    cos, sin = rotary(torch.arange(300)[None], 300, q)
+    at = torch.arange(300)[None]
+    cos, sin = rotary(at, at, q)["rotation"]
     queries = rotate(q.expand(1, 1, 300, 8), cos, sin, layout)[0, 0]
     keys = rotate(k.expand(1, 1, 300, 8), cos, sin, layout)[0, 0]
     close(queries.norm(dim=-1), q.norm().expand(300))
@@ -69,7 +71,8 @@ def test_rotary_products_depend_on_distance_only(layout: str) -> None:
 
 def test_rotary_layouts_are_one_up_to_order() -> None:
     q = normal(1, 2, 9, 8)
-    cos, sin = Rotary(config(d_model=16, heads=2, positions="rope"))(torch.arange(9)[None], 9, q)
+    at = torch.arange(9)[None]
+    cos, sin = Rotary(config(d_model=16, heads=2, positions="rope"))(at, at, q)["rotation"]
     order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])  # interleaved pairs, taken apart
     close(rotate(q, cos, sin, "interleaved")[..., order], rotate(q[..., order], cos, sin, "split"))
     first = rotate(q, cos, sin, "interleaved")[0, 0, 3, :2]  # dimensions 0 and 1 turn by one radian a position
@@ -79,7 +82,7 @@ def test_rotary_layouts_are_one_up_to_order() -> None:
 
 def test_rotary_base() -> None:
     slow = Rotary(config(d_model=16, heads=2, positions={"kind": "rope", "base": 1e6}))
-    cos, _ = slow(torch.tensor([[5]]), 6, normal(1))
+    cos, _ = slow(torch.tensor([[5]]), torch.arange(6)[None], normal(1))["rotation"]
     close(cos.flatten(), torch.tensor([math.cos(5 * 1e6 ** (-i / 4)) for i in range(4)], dtype=torch.float64))
 
 
@@ -177,7 +180,7 @@ def test_learned_positions_refuse_what_they_have_no_row_for() -> None:
     with pytest.raises(clearhead.InputError, match=r"end at 8 tokens \(positions.max_length = 8\).* reaches 9"):
         limited(tokens(2, 9))
     # what counts are real tokens: padding takes no row
-    limited(tokens(2, 12), lengths_to_padding([8, 3], 12, "left"))
+    limited(tokens(2, 12), lengths_to_real([8, 3], 12, "left"))
     cache = clearhead.KVCache(limited.config, 1)
     with torch.no_grad():
         limited(tokens(1, 6), cache=cache)
@@ -187,29 +190,30 @@ def test_learned_positions_refuse_what_they_have_no_row_for() -> None:
 
 def test_positions_count_real_tokens() -> None:
     ids, real = tokens(3, 6), torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 1, 1, 0, 1]]).bool()
-    at = places(ids, real)
+    counted = token_positions(ids, real)
     wanted = [[2, 3, 4, 5], [0, 1, 2], [0, 2, 3, 5]]
     for row, columns in enumerate(wanted):
-        assert at.queries[row, columns].tolist() == list(range(len(columns)))
+        assert counted[row, columns].tolist() == list(range(len(columns)))
     documents = torch.tensor([[1, 1, 1, 2, 2, 2], [5, 6, 6, 6, 6, 7], [1, 1, 2, 2, 2, 2]])
-    assert places(ids, None, documents).queries.tolist() == [
+    assert positions_in_documents(ids, None, documents).tolist() == [
         [0, 1, 2, 0, 1, 2],
         [0, 0, 1, 2, 3, 0],
         [0, 1, 0, 1, 2, 3],
     ]
-    assert places(ids, real, documents).queries[2, [0, 2, 3, 5]].tolist() == [0, 0, 1, 2]
+    assert positions_in_documents(ids, real, documents)[2, [0, 2, 3, 5]].tolist() == [0, 0, 1, 2]
 
 
 def test_table_grows_and_follows_its_user() -> None:
     made = []
 
-    def make(length: int) -> Tensor:
-        made.append(length)
-        return torch.arange(length, dtype=torch.float64)[:, None] / 3
+    class Thirds(Table):
+        def make(self, length: int) -> Tensor:
+            made.append(length)
+            return torch.arange(length, dtype=torch.float64)[:, None] / 3
 
-    table = Table(make)
+    table = Thirds()
     for length in (1, 64, 40, 65, 128, 129):
         assert len(table.upto(length, torch.zeros(1))) >= length
     assert made == [64, 128, 256]
     assert table.upto(5, torch.zeros(1, dtype=torch.bfloat16)).dtype == torch.float32  # never 16 bits
-    assert torch.equal(table.upto(5, torch.zeros(1, dtype=torch.float64))[:5], make(5))
+    assert torch.equal(table.upto(5, torch.zeros(1, dtype=torch.float64))[:5], table.make(5))

@@ -84,7 +84,7 @@ def test_rotary_positions_stay_distinct(layout: str, dtype: torch.dtype) -> None
     at = torch.arange(5000)[None]
 
     def turn(x: Tensor) -> Tensor:
-        cos, sin = rotary(at, 5000, x)
+        cos, sin = rotary(at, at, x)["rotation"]
         return rotate(x, cos, sin, layout)
 
     exact, turned = turn(x), turn(x.to(dtype))

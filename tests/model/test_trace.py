@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 import clearhead
 from clearhead.model.trace import Trace, recording, tap
-from tests.model.helpers import KINDS, close, lengths_to_padding, model, normal, tokens
+from tests.model.helpers import KINDS, close, lengths_to_real, model, normal, tokens
 
 S, T = 5, 7
 SIZES = {"B": 3, "S": S, "T": T, "D": 24, "H": 4, "G": 2, "d": 6, "F": 40, "V": 29}
@@ -19,8 +20,8 @@ SIZES = {"B": 3, "S": S, "T": T, "D": 24, "H": 4, "G": 2, "d": 6, "F": 40, "V": 
 
 def inputs(kind: str) -> tuple[Tensor, ...]:
     if kind == "encoder-decoder":
-        return tokens(3, T), tokens(3, S, seed=1), lengths_to_padding([T, 4, 2], T)
-    return tokens(3, S), lengths_to_padding([S, 4, 2], S)
+        return tokens(3, T), tokens(3, S, seed=1), lengths_to_real([T, 4, 2], T)
+    return tokens(3, S), lengths_to_real([S, 4, 2], S)
 
 
 def traced(kind: str, **changes: Any) -> tuple[Any, Trace, Tensor]:
@@ -92,13 +93,64 @@ def test_tap_is_the_identity() -> None:
     x = normal(3, grad=True)
     assert tap("x", x) is x
     assert not recording()
-    with clearhead.trace(model()) as seen:
+    with clearhead.trace() as seen:
         assert tap("x", x, "B") is x
         assert recording()
         x.data += 1
         assert not torch.equal(seen["x"], x)  # a copy: what follows in place does not change it
         assert not seen["x"].requires_grad
     assert not recording()
+
+
+def test_belongs_to_its_model_and_its_thread() -> None:
+    """Another model in the same `with`, and the same model in another thread: neither recorded nor confused by it."""
+    built, other = model(), model(seed=1)
+    wanted = built(tokens(1, 3))
+    inside, outside = threading.Barrier(2, timeout=30), list[Any]()
+
+    def elsewhere() -> None:
+        inside.wait()
+        outside.append((recording(), built(tokens(1, 3))))
+        with clearhead.trace(built) as theirs:
+            built(tokens(2, 5))
+        outside.append((len(theirs), theirs["embedding.tokens"].shape))
+        inside.wait()
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    with clearhead.trace(built) as seen:
+        other(tokens(1, 3))
+        assert len(seen) == 0
+        inside.wait()
+        inside.wait()
+        assert len(seen) == 0
+        found = built(tokens(1, 3))
+    thread.join()
+    close(found, wanted)
+    assert outside[0][0] is False
+    assert torch.equal(outside[0][1], wanted)
+    assert outside[1] == (len(seen), (2, 5, 24))
+    assert seen["embedding.tokens"].shape == (1, 3, 24)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_code_goes_on_with_what_a_tap_returns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each named tensor in turn comes back from its tap with another value: the result must change."""
+    built = model(kind, encoder_layers=1, decoder_layers=1)
+    with clearhead.trace(built) as seen:
+        wanted = built(*inputs(kind))
+    record = Trace.record
+    for chosen in list(seen):
+
+        def changed(self: Trace, name: str, tensor: Tensor, letters: str, chosen: str = chosen) -> Tensor:
+            made = record(self, name, tensor, letters)
+            if list(self)[-1] != chosen:
+                return made
+            return ~made if made.dtype == torch.bool else made + normal(*made.shape, seed=7)
+
+        monkeypatch.setattr(Trace, "record", changed)
+        with clearhead.trace(built):
+            assert not torch.allclose(built(*inputs(kind)), wanted), f"{chosen} was tapped and then not used"
 
 
 def test_lookup() -> None:

@@ -1,6 +1,8 @@
 """The three models: their sizes, how they start, that they learn, and what they refuse."""
 
+import copy
 import math
+import pickle
 from typing import Any
 
 import pytest
@@ -10,7 +12,8 @@ from torch import Tensor
 
 import clearhead
 from clearhead.model import PRESETS, count_parameters
-from tests.model.helpers import KINDS, all_close, close, config, gradients, lengths_to_padding, model, normal, tokens
+from tests.model.cases import POSITIONS
+from tests.model.helpers import KINDS, all_close, close, config, gradients, lengths_to_real, model, normal, tokens
 
 # ---- sizes ---------------------------------------------------------------------------------------------------------
 
@@ -98,7 +101,7 @@ def test_starts_at_ln_v_and_overfits_one_batch(name: str) -> None:
 def test_classifiers_overfit_one_batch(kind: str) -> None:
     torch.manual_seed(0)
     built = clearhead.build(config("encoder", head={"kind": kind, "classes": 5}))
-    ids, real = tokens(6, 8), lengths_to_padding([8, 8, 5, 3, 2, 1], 8)
+    ids, real = tokens(6, 8), lengths_to_real([8, 8, 5, 3, 2, 1], 8)
     labels = tokens(*((6, 8) if kind == "tokens" else (6,)), seed=1, vocabulary=5)
     optimizer = torch.optim.Adam(built.parameters(), lr=3e-3)
     for _ in range(100):
@@ -152,7 +155,7 @@ def test_dropout_acts_in_training_only(kind: str) -> None:
 
 def test_forward_is_encode_decode_head() -> None:
     built, source, target = model("encoder-decoder"), tokens(2, 5), tokens(2, 4, seed=1)
-    real, written = lengths_to_padding([5, 3], 5), lengths_to_padding([4, 2], 4)
+    real, written = lengths_to_real([5, 3], 5), lengths_to_real([4, 2], 4)
     memory = built.encode(source, real)
     whole = built.head(built.decode(target, memory, real, written))
     assert torch.equal(built(source, target, real, written), whole)
@@ -162,9 +165,20 @@ def test_forward_is_encode_decode_head() -> None:
 def test_encoder_heads() -> None:
     ids = tokens(2, 5)
     pooled = model("encoder", head={"kind": "pooled"})
-    close(pooled(ids), torch.tanh(pooled.transform(pooled.hidden(ids)[:, 0])))
+    close(pooled(ids), torch.tanh(pooled.output.transform(pooled.hidden(ids)[:, 0])))
+    padded, real = torch.cat((tokens(2, 3, seed=1), ids), 1), lengths_to_real([5, 5], 8, "left")
+    close(pooled(padded, real), pooled(ids))  # the first token that is real, not the first slot
     bare = model("encoder")
     assert torch.equal(bare(ids), bare.hidden(ids))
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_pickles_and_copies(positions: str) -> None:
+    """Nothing in a model is a lambda or a closure, its tables of positions included."""
+    built, ids = model(positions=positions), tokens(2, 5)
+    wanted = built(ids)
+    for twin in (pickle.loads(pickle.dumps(built)), copy.deepcopy(built)):
+        assert torch.equal(twin(ids), wanted)
 
 
 # ---- packed documents ----------------------------------------------------------------------------------------------
@@ -218,7 +232,7 @@ def test_refuses_tokens(kind: str, ids: Tensor, message: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "padding",
+    "real",
     [
         torch.ones(2, 4, dtype=torch.bool),
         torch.ones(3, 3, dtype=torch.bool),
@@ -230,21 +244,21 @@ def test_refuses_tokens(kind: str, ids: Tensor, message: str) -> None:
     ],
     ids=str,
 )
-def test_refuses_padding(kind: str, padding: Tensor) -> None:
-    name = "source_padding" if kind == "encoder-decoder" else "padding"
+def test_refuses_what_is_not_a_mask_of_real_tokens(kind: str, real: Tensor) -> None:
+    name = "source_real" if kind == "encoder-decoder" else "real"
     wanted = rf"^{name} must be a boolean tensor of shape \(batch, length\) = \(2, 3\), True at real tokens; found "
     with pytest.raises(clearhead.InputError, match=wanted) as error:
-        call(kind, tokens(2, 3), padding=padding)
-    assert f"{padding.dtype} {tuple(padding.shape)}" in str(error.value)
+        call(kind, tokens(2, 3), real=real)
+    assert f"{real.dtype} {tuple(real.shape)}" in str(error.value)
 
 
 def test_refuses_batches_and_padding_that_do_not_fit() -> None:
     built = model("encoder-decoder")
     with pytest.raises(clearhead.InputError, match="the same batch: 2 and 3"):
         built(tokens(2, 5), tokens(3, 5))
-    with pytest.raises(clearhead.InputError, match=r"source_padding .* = \(2, 5\).*found torch.bool \(2, 4\)"):
+    with pytest.raises(clearhead.InputError, match=r"source_real .* = \(2, 5\).*found torch.bool \(2, 4\)"):
         built.decode(tokens(2, 3), built.encode(tokens(2, 5)), torch.ones(2, 4, dtype=torch.bool))
-    with pytest.raises(clearhead.InputError, match=r"target_padding .* = \(2, 3\).*found torch.bool \(2, 5\)"):
+    with pytest.raises(clearhead.InputError, match=r"target_real .* = \(2, 3\).*found torch.bool \(2, 5\)"):
         built(tokens(2, 5), tokens(2, 3), None, torch.ones(2, 5, dtype=torch.bool))
     with pytest.raises(clearhead.InputError, match=r"source must have the shape"):
         built(tokens(5), tokens(2, 3))

@@ -46,7 +46,7 @@ def causal(modules: Modules, **fixed: Any) -> CausalLM:
     positions = fixed.get("positions", "rotary")
     return CausalLM(
         build=build,
-        forward=lambda model, tokens, padding=None: model(tokens, padding),
+        forward=lambda model, tokens, real=None: model(tokens, real),
         pad=training.PAD,
         positions="absolute" if positions == "learned" else positions,
         tied=fixed.get("tied", True),
@@ -102,7 +102,7 @@ def tagger(modules: Modules, padded: bool = True) -> Encoder:
               dropout: float = 0.1, module: Any = host) -> Any:  # fmt: skip
         return module.Encoder(module.Config(vocab, width, heads, layers, max_length, dropout))
 
-    forward: Callable[..., Any] = lambda model, tokens, padding=None: model(tokens, padding)  # noqa: E731
+    forward: Callable[..., Any] = lambda model, tokens, real=None: model(tokens, real)  # noqa: E731
     if not padded:
         forward = lambda model, tokens: model(tokens)  # noqa: E731
     return Encoder(
@@ -130,8 +130,8 @@ def translator(modules: Modules) -> EncoderDecoder:
     inputs = (torch.arange(3, 21).view(2, 9), torch.arange(30, 44).view(2, 7))
     return EncoderDecoder(
         build=build,
-        forward=lambda model, source, target, source_padding=None, target_padding=None: model(
-            source, target, source_padding, target_padding
+        forward=lambda model, source, target, source_real=None, target_real=None: model(
+            source, target, source_real, target_real
         ),
         pad=training.PAD,
         positions="absolute",

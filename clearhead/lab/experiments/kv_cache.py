@@ -21,7 +21,7 @@ from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdic
 from clearhead.lab.intervals import Interval
 from clearhead.lab.training import small
 from clearhead.model import DecoderOnly, build
-from clearhead.model.cache import LayerCache
+from clearhead.model.cache import AttentionCache
 from clearhead.training.loop import seed_of
 
 ARMS = {
@@ -72,12 +72,12 @@ def cost_at(model: Any, text: int, source: int, cached: bool, seed: int, tokens:
     median = 1000 * statistics.median(seconds)
     if steps.cache is None:
         return Cost(median, 0.0, 0.0)
-    return Cost(median, *(held_by(rooms) for rooms in (steps.cache.self_attention, steps.cache.cross_attention)))
+    return Cost(median, held_by(steps.cache.self_attention), held_by(steps.cache.cross_attention if source else []))
 
 
-def held_by(rooms: list[LayerCache]) -> float:
+def held_by(caches: list[AttentionCache]) -> float:
     """Bytes for each token, over all layers; room that is still empty not counted."""
-    kept = [(tensor, room.length) for room in rooms for tensor in room.all()]
+    kept = [(tensor, cache.length) for cache in caches for tensor in cache.all()]
     return sum(tensor.numel() * tensor.element_size() / length for tensor, length in kept)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from clearhead.lab.drawing import lines, panels
 from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
 from clearhead.model.attention import attention
-from clearhead.model.masks import causal_mask, combine, padding_mask
+from clearhead.model.masks import causal_mask, combine
 from clearhead.model.positions import rotate
 from clearhead.training.loop import seed_of
 
@@ -98,13 +98,13 @@ def two_layers(arm: str, x: dict[str, Tensor], real: Tensor, dtype: torch.dtype)
     """Attention over attention, and the last queries of each sequence."""
     length, width = x["v"].shape[-2:]
     cos, sin = rotary(arm, length, width, dtype)
-    causal = causal_mask(length)
+    causal = causal_mask(length, length)
     mix = plain if dtype == torch.float64 else MIX.get(arm, plain)
     value = x["v"].to(dtype)
     for layer in ("1", "2"):
         q = rotate(x["q" + layer].to(dtype), cos, sin, "interleaved").to(dtype)
         k = rotate(x["k" + layer].to(dtype), cos, sin, "interleaved").to(dtype)
-        value = mix(q, k, value, causal, padding_mask(real))
+        value = mix(q, k, value, causal, real[:, None, None])
     return value[..., -LAST:, :].double()
 
 

@@ -23,7 +23,9 @@ from clearhead.lab.drawing import lines, panels
 from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
 from clearhead.lab.training import brief, continue_training, small
 from clearhead.model import ModelConfig, build
-from clearhead.model.embedding import TokenEmbedding, VocabularyHead
+from clearhead.model.attention_inputs import AttentionInputs
+from clearhead.model.embedding import TokenEmbedding
+from clearhead.model.heads import VocabularyHead
 from clearhead.model.initialise import initialise
 from clearhead.training.loop import Loop, seed_of
 from clearhead.training.loss import summed_loss
@@ -50,8 +52,7 @@ class RecurrentModel(nn.Module):
         self.lstm = nn.LSTM(config.d_model, config.d_model, num_layers=2, batch_first=True)
 
     def hidden(self, tokens: Tensor) -> Tensor:
-        places = torch.arange(tokens.size(1))[None]
-        states: Tensor = self.lstm(self.embedding(tokens, places, tokens.size(1)))[0]
+        states: Tensor = self.lstm(self.embedding(tokens, AttentionInputs()))[0]
         return states
 
     def head(self, hidden: Tensor) -> Tensor:
