@@ -148,9 +148,9 @@ def test_the_largest_preset_is_counted_without_its_memory() -> None:
     """Real, this pass would hold more than twenty gigabytes; the process must stay under one."""
     program = (
         "from clearhead.cost.account import Size, account, total; from clearhead.model import configure\n"
-        "import resource\n"
+        "from clearhead.machine import resident\n"
         "cost = total(account(configure('big', kernels='plain'), Size(batch=16, length=512)).values())\n"
-        "print(cost.activation_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
+        "print(cost.activation_bytes, resident(peak=True))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     activations, peak = map(int, done.stdout.split())

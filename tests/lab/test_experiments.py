@@ -11,7 +11,7 @@ from clearhead.errors import InputError
 from clearhead.lab.catalogue import find
 from clearhead.lab.experiment import MACHINE, Results
 from clearhead.lab.experiments import causal_mask, numerics, recurrence, scaling
-from clearhead.lab.experiments.copy_test import HEALTHY, is_masking, some_lists
+from clearhead.lab.experiments.copy_test import END, HEALTHY, PAD, START, is_masking, some_lists
 from clearhead.lab.experiments.mask_broadcast import Squares
 from clearhead.lab.experiments.norm_and_residual import gradients
 from clearhead.lab.experiments.positions import gradients as position_gradients
@@ -203,11 +203,12 @@ def test_copying_catches_some_bugs_and_the_doctor_finds_others() -> None:
 def test_copies_are_copies() -> None:
     source, target = some_lists(50, 6)
     for row, wanted in zip(source.tolist(), target.tolist(), strict=True):
-        symbols = [token for token in row if token]
-        assert row == symbols + [0] * (6 - len(symbols))
-        assert wanted == [1, *symbols, 2] + [0] * (6 - len(symbols))
+        symbols = [token for token in row if token != PAD]
+        padding = [PAD] * (6 - len(symbols))
+        assert row == symbols + padding
+        assert wanted == [START, *symbols, END, *padding]
         assert symbols
-        assert all(3 <= token < 23 for token in symbols)
+        assert all(token not in (START, END) for token in symbols)
 
 
 def test_every_planted_bug_is_an_arm() -> None:

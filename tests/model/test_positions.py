@@ -212,8 +212,8 @@ def test_table_grows_and_follows_its_user() -> None:
             return torch.arange(length, dtype=torch.float64)[:, None] / 3
 
     table = Thirds()
-    for length in (1, 64, 40, 65, 128, 129):
+    for length in (*range(1, 1001), 40):
         assert len(table.upto(length, torch.zeros(1))) >= length
-    assert made == [64, 128, 256]
+    assert len(made) <= 10  # one token after the other must not make a table each
     assert table.upto(5, torch.zeros(1, dtype=torch.bfloat16)).dtype == torch.float32  # never 16 bits
     assert torch.equal(table.upto(5, torch.zeros(1, dtype=torch.float64))[:5], table.make(5))

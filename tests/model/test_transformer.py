@@ -18,15 +18,10 @@ from tests.model.helpers import KINDS, all_close, close, config, gradients, leng
 # ---- sizes ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("preset", "parameters"),
-    [("gpt2", 124_439_808), ("bert-base", 109_482_240), ("base", 63_082_496), ("big", 214_245_376)],
-)
-def test_parameter_counts(preset: str, parameters: int) -> None:
-    """GPT-2's and BERT's are the published numbers; ours of the paper's models are within 4% of its table 3."""
-    assert count_parameters(clearhead.configure(preset)) == parameters
-    published = {"base": 65e6, "big": 213e6}.get(preset, parameters)
-    assert abs(parameters - published) < 0.04 * published
+@pytest.mark.parametrize(("preset", "published"), [("gpt2", 124_439_808), ("bert-base", 109_482_240)])
+def test_parameter_counts(preset: str, published: int) -> None:
+    """Those of the paper's models, which it gives in millions, are in tests/cost/test_paper_counts.py."""
+    assert count_parameters(clearhead.configure(preset)) == published
 
 
 def test_counting_takes_no_memory() -> None:

@@ -151,7 +151,7 @@ def test_standard_input_is_a_file_named_minus(monkeypatch: pytest.MonkeyPatch) -
 def test_a_learned_token_never_looks_like_a_special_one() -> None:
     trained = train(["hello hello hello hello there"], 263, special=["hello"])
     assert b"hello" not in trained.vocabulary
-    assert trained.encode("hello", {"hello"}) == [0]
+    assert trained.encode("hello", {"hello"}) == [trained.special["hello"]]
     assert len(trained.encode_ordinary("hello")) > 1
 
 

@@ -121,11 +121,16 @@ def test_a_run_goes_on_with_another_number_of_processes(
     assert_same(tmp_path, alone)
 
 
-def test_dropout_differs_between_ranks() -> None:
+def test_dropout_differs_between_ranks(tmp_path: Path) -> None:
     """Each rank has examples of its own, and must have random numbers of its own."""
-    from clearhead.training.loop import seed_of
 
-    assert seed_of(1, 5, 0, 0) != seed_of(1, 5, 1, 0)
+    def work(rank: int) -> None:
+        with distributed.gathered("cpu") as ranks:
+            Loop(small.model(dropout=0.3), small.splits().train, small.recipe().training, ranks).one_update()
+        (tmp_path / str(rank)).write_text(str(torch.initial_seed()))
+
+    assert processes(2, work) == [0, 0]
+    assert (tmp_path / "0").read_text() != (tmp_path / "1").read_text()
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,7 +14,6 @@ from clearhead.training.config import TrainingSettings
 from clearhead.training.distributed import Ranks
 from clearhead.training.loop import Loop, Progress, seed_of
 from clearhead.training.optimizer import build_optimizers
-from clearhead.training.schedule import learning_rate
 from clearhead.training.validate import Validation, evaluate
 from tests.training import small
 
@@ -84,7 +84,7 @@ def test_every_update_draws_other_numbers() -> None:
     loop = Loop(small.model(dropout=0.3), small.splits().train, settings(steps=5, accumulate=2))
     loop.callbacks = [lambda loop: seeds.append(torch.initial_seed())]
     loop.run()
-    assert seeds == [seed_of(1, step, 0, 1) for step in (1, 2, 3, 4, 5)]
+    assert len(set(seeds)) == 5
 
 
 def test_seeds_depend_on_every_part() -> None:
@@ -138,30 +138,30 @@ def test_every_precision_and_optimizer_learns(precision: str, optimizer: str) ->
     assert all(p.dtype == torch.float32 for p in loop.model.parameters())
 
 
-def test_only_matrices_decay_and_every_parameter_is_trained_once() -> None:
-    for optimizer in ("adam", "adamw", "muon"):
-        model = small.model()
-        chosen = settings(optimizer=optimizer, weight_decay=0.0 if optimizer == "adam" else 0.1)
-        owned = [
-            (id(p), group["weight_decay"])
-            for one in build_optimizers(model, chosen)
-            for group in one.param_groups
-            for p in group["params"]
-        ]
-        assert sorted(number for number, _ in owned) == sorted(id(p) for p in model.parameters())
-        if optimizer != "adam":
-            decay = dict(owned)
-            for name, p in model.named_parameters():
-                assert decay[id(p)] == (0.0 if name.endswith("bias") or "norm" in name else 0.1), name
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
+def test_only_matrices_decay_and_every_parameter_is_trained_once(optimizer: str) -> None:
+    model = small.model()
+    optimizers = build_optimizers(
+        model, settings(optimizer=optimizer, weight_decay=0.0 if optimizer == "adam" else 0.1)
+    )
 
+    def step(gradient: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, torch.Tensor]:
+        """One step at a rate of 0.5; what the parameters were before."""
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        for p in model.parameters():
+            p.grad = gradient(p)
+        for one in optimizers:
+            for group in one.param_groups:
+                group["lr"] = 0.5
+            one.step()
+        return before
 
-def test_rates_reach_the_optimizer() -> None:
-    seen = []
-    chosen = settings(steps=4)
-    loop = Loop(small.model(), small.splits().train, chosen)
-    loop.callbacks = [lambda loop: seen.append(loop.optimizers[0].param_groups[0]["lr"])]
-    loop.run()
-    assert seen == [learning_rate(n, chosen, 16) for n in (1, 2, 3, 4)]
+    before = step(torch.zeros_like)  # nothing but the decay, and that once
+    for name, p in model.named_parameters():
+        decays = optimizer != "adam" and not name.endswith("bias") and "norm" not in name
+        torch.testing.assert_close(p.detach(), before[name] * (0.95 if decays else 1.0), msg=name)
+    before = step(torch.ones_like)
+    assert all((p != before[name]).any() for name, p in model.named_parameters())
 
 
 def test_a_callback_can_stop_the_loop_and_the_loop_can_go_on() -> None:
