@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import clearhead
 from tests.cli.test_main import COMMANDS, HELP_OF_ALL
 from tests.test_design import PROJECT, ROOT
 
@@ -124,7 +125,7 @@ def test_the_wheel_works_in_an_environment_of_its_own(tmp_path: Path) -> None:
     scripts = tmp_path / "plain" / ("Scripts" if os.name == "nt" else "bin")
     python, pip = scripts / "python", ["-m", "pip", "--disable-pip-version-check", "--quiet"]
     run(python, *pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, source)
-    (wheel,) = tmp_path.glob("clearhead-*.whl")
+    (wheel,) = tmp_path.glob(f"clearhead-{clearhead.__version__}-*.whl")
     run(python, *pip, "install", "--constraint", ROOT / "constraints.txt", wheel)
     for path in COMMANDS:
         assert "Usage" in run(scripts / "clearhead", *path, "--help")
