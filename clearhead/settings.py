@@ -40,9 +40,9 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
 
 
 def nearest(key: str, names: list[str]) -> str:
-    """A hint for an unknown key: the closest known one, or all of them."""
+    """A hint for an unknown key or name: the closest known one, or all of them."""
     close = difflib.get_close_matches(key, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known keys: {', '.join(sorted(names))}"
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(sorted(names))}"
 
 
 def convert(hint: Any, value: Any, where: str) -> Any:

@@ -1,15 +1,15 @@
 """`clearhead average`: the mean of several checkpoints, which is usually better than each of them."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from clearhead.cli.options import RunFolder
 from clearhead.errors import InputError
 
 
 def average(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: RunFolder,
     last: Annotated[int | None, typer.Option(help="Average this many of the newest checkpoints (default 5).")] = None,
     best: Annotated[int | None, typer.Option(help="Or this many of those with the lowest validation loss.")] = None,
 ) -> None:
@@ -17,7 +17,10 @@ def average(
 
     Only checkpoints that were kept can be averaged: see training.keep_last, keep_best and average.
 
-    Example: clearhead average runs/multi30k --last 5, then clearhead evaluate runs/multi30k --checkpoint average
+    \b
+    Examples:
+      clearhead average runs/multi30k --last 5
+      clearhead evaluate runs/multi30k --checkpoint average
     """
     from clearhead.run import Run
     from clearhead.training.checkpoint import average

@@ -12,32 +12,27 @@ import typer
 
 from clearhead.errors import InputError
 
-HELP = """Find silent bugs in a PyTorch Transformer: masks, shapes, positions, cache, loss, training.
-
-TARGET names a description, module:name, as in `mypackage.model:spec`. A description is a small object made with
-clearhead.doctor.CausalLM, Encoder or EncoderDecoder; docs/doctor.md writes one in five minutes. A function without
-arguments that returns one is fine too, and so is a class with the constructor of torch.nn.Transformer.
-
-Examples:
-
-  clearhead doctor mypackage.model:spec
-
-  clearhead doctor mypackage.model:spec --quick
-
-  clearhead doctor mypackage.model:spec --only future --only cache
-
-  clearhead doctor mypackage.model:spec --json | jq .findings
-
-  clearhead doctor torch.nn:Transformer
-"""
-
 
 def doctor(
-    target: Annotated[str, typer.Argument(help="The description to examine: module:name.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The description to examine: module:name.")],
     only: Annotated[list[str] | None, typer.Option(help="Run this probe only; can be given several times.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out probes that train or use long inputs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
+    """Find silent bugs in a PyTorch Transformer: masks, shapes, positions, cache, loss, training.
+
+    TARGET names a description, module:name, as in `mypackage.model:spec`. A description is a small object made with
+    clearhead.doctor.CausalLM, Encoder or EncoderDecoder; docs/doctor.md writes one in five minutes. A function without
+    arguments that returns one is fine too, and so is a class with the constructor of torch.nn.Transformer.
+
+    \b
+    Examples:
+      clearhead doctor mypackage.model:spec
+      clearhead doctor mypackage.model:spec --quick
+      clearhead doctor mypackage.model:spec --only future --only cache
+      clearhead doctor mypackage.model:spec --json | jq .findings
+      clearhead doctor torch.nn:Transformer
+    """
     from clearhead.doctor.examine import check
 
     spec = find(target)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def generate(
     run: RunFolder,
-    prompt: Annotated[str, typer.Argument(metavar="[PROMPT]", help="Text to go on from; none: from the start.")] = "",
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to go on from; none: from the start.")] = "",
     max_tokens: Annotated[int | None, typer.Option(metavar="N", help="Write at most this many tokens.")] = None,
     temperature: Annotated[float | None, typer.Option(metavar="T", help="0: always the likeliest token.")] = None,
     top_k: Annotated[int | None, typer.Option(metavar="K", help="Only the K likeliest tokens.")] = None,
@@ -39,9 +39,9 @@ def generate(
     \b
     Examples:
       clearhead generate runs/shakespeare "ROMEO:" --seed 3
-      clearhead generate runs/shakespeare --max-tokens 500 --temperature 0.7 --top-p 0.95
+      clearhead generate runs/shakespeare --max-tokens 500 --temperature 0.7
       clearhead generate runs/stories "Once upon a time" --samples 5 --json
-      clearhead generate runs/stories --prompts beginnings.txt --set no_repeat_ngram=4
+      clearhead generate runs/stories --prompts first.txt --set no_repeat_ngram=4
     """
     from clearhead.decoding.load import load
 

@@ -5,43 +5,37 @@ from typing import Annotated
 
 import typer
 
+from clearhead.cli.usage import STYLE
 from clearhead.errors import InputError
 
 app = typer.Typer(
     name="lab",
     help="Claims about Transformers as experiments anyone can rerun.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **STYLE,
 )
-
-RUN_EXAMPLES = """
-Examples:
-
-  clearhead lab run scaling --quick           one claim, in about a minute
-
-  clearhead lab run scaling causal-mask       two, at full size
-
-  clearhead lab run all --quick               all of them, within 25 minutes on two cores
-
-  clearhead lab run scaling --seeds 10        more seeds; those already measured are kept
-
-  clearhead lab run scaling --pilot --seeds 1   seeds that no report shows, to choose sizes by
-"""
 
 Folder = Annotated[Path, typer.Option("--folder", help="Where results are kept.")]
 
 
 @app.command("list")
 def list_() -> None:
-    """All experiments: name, number of arms, claim."""
+    """All experiments: name, number of arms, claim.
+
+    \b
+    Example:
+      clearhead lab list
+    """
     from clearhead.lab.catalogue import everything
 
     for experiment in everything():
         typer.echo(f"{experiment.name:<20}{len(experiment.arms):>3} arms   {experiment.claim}")
 
 
+@app.command()
 def run(
-    names: Annotated[list[str], typer.Argument(help="Names of experiments, or `all`.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAMES", help="Names of experiments (see `lab list`), or `all`.")
+    ],
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes and few seeds: minutes instead of hours.")
     ] = False,
@@ -52,7 +46,16 @@ def run(
     pilot: Annotated[bool, typer.Option("--pilot", help="Other seeds, which the report leaves out.")] = False,
     folder: Folder = Path("runs/lab"),
 ) -> None:
-    """Run experiments. What is measured already is kept, so an interrupted run goes on where it was."""
+    """Run experiments. What is measured already is kept, so an interrupted run goes on where it was.
+
+    \b
+    Examples:
+      clearhead lab run scaling --quick          # one claim, in about a minute
+      clearhead lab run scaling causal-mask      # two, at full size
+      clearhead lab run all --quick              # all, in 25 minutes on two cores
+      clearhead lab run scaling --seeds 10       # more seeds; none is run twice
+      clearhead lab run scaling --pilot          # seeds that no report shows
+    """
     from clearhead.lab.catalogue import everything, find
     from clearhead.lab.runner import run as run_experiment
 
@@ -77,10 +80,6 @@ def run(
         raise InputError(f"could not run {len(failed)} of {len(chosen)} experiments: {'; '.join(failed)}")
 
 
-run.__doc__ = f"{run.__doc__}\n\n\b\n{RUN_EXAMPLES}"
-app.command("run")(run)
-
-
 @app.command()
 def report(
     out: Annotated[Path, typer.Option("--out", help="Where to write lab.md, lab.html and lab/.")] = Path(
@@ -88,7 +87,12 @@ def report(
     ),
     folder: Folder = Path("runs/lab"),
 ) -> None:
-    """Write the report of all results: a page of its own (lab.html), Markdown (lab.md), figures and numbers (lab/)."""
+    """Write the report of all results: a page of its own (lab.html), Markdown (lab.md), figures and numbers (lab/).
+
+    \b
+    Example:
+      clearhead lab report --out report
+    """
     from clearhead.lab.catalogue import everything
     from clearhead.lab.report import write_report
 

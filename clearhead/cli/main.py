@@ -23,15 +23,14 @@ from clearhead.cli import (
     train,
     translate,
 )
+from clearhead.cli.usage import STYLE, UsageError, mistake
 from clearhead.errors import InputError
 
 app = typer.Typer(
     name="clearhead",
     help="The Transformer, from scratch and in the clear: learn it, check your own against it, train and use it.",
-    no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **STYLE,
 )
 
 
@@ -65,18 +64,24 @@ app.command()(encode.encode)
 app.command()(attention.attention)
 app.add_typer(tokenizer.app)
 app.add_typer(lab.app)
-app.command(help=doctor.HELP)(doctor.doctor)
+app.command()(doctor.doctor)
 
 
 def main() -> None:
     """Run the command line; a user's mistake ends with one clear line and status 2, never with a traceback."""
     try:
         try:
-            app()
+            # the same name however it was started, because shells remember completions by it
+            status = app(prog_name="clearhead", standalone_mode=False)
         finally:
             sys.stdout.flush()  # here, where a reader who has left can be met, and not while Python shuts down
+        sys.exit(status)
     except InputError as error:
         print(f"clearhead: error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except UsageError as error:
+        if error.format_message():  # else nothing was asked for, and the help has been shown
+            print(f"clearhead: error: {mistake(error, sys.argv[1:], typer.main.get_command(app))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,15 +1,16 @@
 """`clearhead plot`: loss, learning rate and gradient norm of a run, as pictures."""
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
+from clearhead.cli.options import RunFolder
 
-def plot(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+
+def plot(run: RunFolder) -> None:
     """Draw loss, learning rate and gradient norm by step into RUN/plots, as PNG and SVG.
 
-    Example: clearhead plot runs/dates
+    \b
+    Example:
+      clearhead plot runs/dates
     """
     from clearhead.run import Run
     from clearhead.training.plot import plot

@@ -52,7 +52,7 @@ def profile(
     Examples:
       clearhead profile
       clearhead profile tiny --batch 32 --length 32 --threads 1
-      clearhead profile base --set kernels=plain    the code as it reads
+      clearhead profile base --set kernels=plain    # the code as it reads
       clearhead profile gpt2 --batch 1 --length 512 --json
     """
     if rounds < 1 or (threads is not None and threads < 1):

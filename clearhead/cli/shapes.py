@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from clearhead.cli import tables
+from clearhead.cli import completion, tables
 from clearhead.cli.chosen import chosen_model
 from clearhead.cli.tables import amount, percent
 from clearhead.settings import to_dict
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from clearhead.model import ModelConfig
 
 PresetOrRun = Annotated[
-    str, typer.Argument(metavar="PRESET|RUN", help="base, big, tiny, gpt2, bert-base, llama, or the folder of a run.")
+    str,
+    typer.Argument(
+        metavar="PRESET|RUN",
+        help=f"{', '.join(completion.PRESETS)}, or the folder of a run.",
+        autocompletion=completion.presets_and_runs,
+    ),
 ]
 Batch = Annotated[int, typer.Option("--batch", "-b", help="Sequences in a batch, B.")]
 Length = Annotated[int, typer.Option("--length", "-l", help="Tokens in each, S; the target's, where there are two.")]
@@ -54,9 +59,9 @@ def shapes(
 
     \b
     Examples:
-      clearhead shapes                             the paper's base model
+      clearhead shapes                             # the paper's base model
       clearhead shapes gpt2 --batch 1 --length 1024
-      clearhead shapes base --set kernels=plain    without the fused kernels
+      clearhead shapes base --set kernels=plain    # without the fused kernels
       clearhead shapes tiny --attention --text "who looks at whom"
       clearhead shapes big --json
     """

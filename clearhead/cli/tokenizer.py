@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearhead.cli.options import Force, refuse_to_replace
+from clearhead.cli.usage import STYLE
 from clearhead.errors import InputError
 
 if TYPE_CHECKING:  # what a command needs is imported when it runs, so that --help answers at once
@@ -19,15 +21,14 @@ if TYPE_CHECKING:  # what a command needs is imported when it runs, so that --he
 app = typer.Typer(
     name="tokenizer",
     help="Byte-pair encoding: train it, apply it, convert it, see how it works.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **STYLE,
 )
 
 WARNINGS = 10  # lines complained about one by one; the rest is counted
 
 PATTERN_HELP = "How text is cut into words: gpt2, cl100k, o200k, or a regular expression of your own."
 Model = Annotated[Path, typer.Argument(metavar="TOKENIZER", help="A tokenizer.json, another format, or a folder.")]
-File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Standard input unless given.")]
+File = Annotated[Path | None, typer.Argument(metavar="FILE", help="Standard input unless given.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON value a line.")]
 Pattern = Annotated[str | None, typer.Option(metavar="P", help="The pattern of a .tiktoken file, which has none.")]
 Special = Annotated[
@@ -38,7 +39,7 @@ Special = Annotated[
 
 @app.command()
 def train(
-    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help='Text files; "-" is standard input.')],
+    files: Annotated[list[Path], typer.Argument(metavar="FILES", help='Text files; "-" is standard input.')],
     vocab_size: Annotated[int, typer.Option(metavar="N", help="Tokens in all: special, 256 bytes, learned.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="The tokenizer.json to write.")],
     pattern: Annotated[str, typer.Option(metavar="P", help=PATTERN_HELP)] = "gpt2",
@@ -47,6 +48,7 @@ def train(
         typer.Option(metavar="T", help='A special token. Repeatable; <pad> <s> </s> <unk> unless given, "" for none.'),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes; one a core unless given.")] = None,
+    force: Force = False,
 ) -> None:
     """Learn merges from text files and write a tokenizer.json.
 
@@ -55,14 +57,16 @@ def train(
     \b
     Examples:
       clearhead tokenizer train corpus.txt --vocab-size 8000 -o tokenizer.json
-      zcat train.en.gz train.de.gz | clearhead tokenizer train - --vocab-size 10000 -o tokenizer.json
-      clearhead tokenizer train src/*.py --vocab-size 4000 --pattern o200k --special "<|end|>" -o code.json
+      zcat *.gz | clearhead tokenizer train - --vocab-size 10000 -o pairs.json
+      clearhead tokenizer train *.py --vocab-size 4000 --pattern o200k -o py.json
+      clearhead tokenizer train a.txt --vocab-size 300 --special "<end>" -o a.json
     """
     from clearhead import tokenizer
 
     target = output / "tokenizer.json" if output.is_dir() else output
     if not target.parent.is_dir():  # found out now, and not when the work is done
         raise InputError(f"cannot write {output}: there is no folder {target.parent}")
+    refuse_to_replace(target, force)
     names = tokenizer.SPECIAL if special is None else [name for name in special if name]
     texts = tokenizer.read_texts(files)
     with _progress(files) as progress:
@@ -111,7 +115,7 @@ def decode(
     \b
     Examples:
       clearhead tokenizer decode tokenizer.json < ids.txt
-      clearhead tokenizer encode tokenizer.json < text.txt | clearhead tokenizer decode tokenizer.json | diff - text.txt
+      clearhead tokenizer decode tokenizer.json ids.jsonl --json
     """
     tokenizer = _load(model, pattern, special)
 
@@ -142,6 +146,7 @@ def convert(
     ] = False,
     pattern: Pattern = None,
     special: Special = None,
+    force: Force = False,
 ) -> None:
     """Write a tokenizer in another format; what that cannot express exactly is refused.
 
@@ -149,10 +154,14 @@ def convert(
     Examples:
       clearhead tokenizer convert gpt2/ tokenizer.json
       clearhead tokenizer convert tokenizer.json mine.tiktoken
-      clearhead tokenizer convert r50k.tiktoken gpt2/ --pattern gpt2 --special "<|endoftext|>=50256"
+      clearhead tokenizer convert r50k.tiktoken gpt2/ --pattern gpt2
+      clearhead tokenizer convert r50k.tiktoken x.json --special "<|end|>=50256"
     """
     from clearhead.tokenizer import formats
 
+    first = Path(target, "vocab.json") if Path(target).is_dir() or target.endswith(os.sep) else Path(target)
+    for name in next((pair for pair in formats.GPT2_NAMES if first.name in pair), (first.name,)):
+        refuse_to_replace(first.with_name(name), force)
     formats.save(_load(source, pattern, special), target, merges_as_text)
 
 

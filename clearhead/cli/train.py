@@ -6,41 +6,47 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearhead.cli import completion
+from clearhead.cli.options import RecipeSettings
+
 if TYPE_CHECKING:
     from clearhead.data.splits import Splits
     from clearhead.training.loop import Callback, Loop
     from clearhead.training.report import Log
 
-EXAMPLES = """
-Examples:
-
-  clearhead train copy                                     a packaged recipe, into runs/copy
-
-  clearhead train dates --set training.steps=300           any key of the recipe can be set
-
-  clearhead train my.toml --run runs/mine                  a recipe of your own
-
-  clearhead train multi30k --dump-config > my.toml         start one from another
-
-  torchrun --nproc-per-node 2 -m clearhead train copy --into runs/two
-"""
-
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="The name of a packaged recipe, or the path of a TOML file.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="The name of a packaged recipe, or the path of a TOML file.",
+            autocompletion=completion.recipes,
+        ),
+    ],
     run: Annotated[
         Path | None,
         # two names, because torchrun takes any --run for a misspelt option of its own
         typer.Option("--run", "--into", help="The run folder, runs/RECIPE by default; a run already in it goes on."),
     ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change one setting. Repeatable.")
-    ] = None,
+    set_: RecipeSettings = None,
     dump_config: Annotated[
         bool, typer.Option("--dump-config", help="Print the recipe with all defaults filled in, and do nothing else.")
     ] = False,
 ) -> None:
-    """Train a model by a recipe. Run the same command again to resume."""
+    """Train a model by a recipe. Run the same command again to resume.
+
+    Recipes that come along: copy, reverse, sort, count, dates, masked, multi30k, shakespeare, stdlib. Any key of a
+    recipe can be set from here; --dump-config prints them all.
+
+    \b
+    Examples:
+      clearhead train copy                                 # into runs/copy
+      clearhead train sort --set training.steps=500        # any key can be set
+      clearhead train my.toml --run runs/mine              # a recipe of your own
+      clearhead train multi30k --dump-config > my.toml     # one made from another
+      torchrun --nproc-per-node 2 -m clearhead train copy --into runs/two
+    """
     from clearhead.training.config import load_recipe
 
     loaded = load_recipe(recipe, set_ or ())
@@ -84,6 +90,3 @@ def shorten(text: str, most: int = 100) -> str:
     """One line, and not too long a one."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1] + "…"
-
-
-train.__doc__ = f"{train.__doc__}\n\n\b\n{EXAMPLES}"

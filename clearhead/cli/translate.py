@@ -40,8 +40,8 @@ def translate(
       echo "Samstag, 3. März 2029" | clearhead translate runs/demo
       clearhead translate runs/multi30k test.en > test.de
       clearhead translate runs/multi30k test.en --beam-size 8 --n-best 3 --json
-      clearhead translate runs/multi30k test.en --beam-size 1     greedy: fastest
-      clearhead translate runs/multi30k test.en --set no_repeat_ngram=3 --set length_form=power
+      clearhead translate runs/multi30k test.en --beam-size 1   # greedy: fastest
+      clearhead translate runs/multi30k test.en --set no_repeat_ngram=3
     """
     from clearhead.decoding.load import load
 

@@ -73,15 +73,6 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == f"clearhead {clearhead.__version__}\n"
 
 
-def test_a_mistake_in_the_words_ends_with_status_2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, "no-such-command") == 2
-    assert "No such command 'no-such-command'" in capsys.readouterr().err
-    assert run(monkeypatch, "shapes", "--no-such-option") == 2
-    assert "No such option: --no-such-option" in capsys.readouterr().err
-
-
 def test_a_mistake_in_the_input_is_one_line_without_a_traceback() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "clearhead", "shapes", "gtp2"], capture_output=True, text=True, stdin=subprocess.DEVNULL
