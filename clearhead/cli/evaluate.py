@@ -37,96 +37,36 @@ def evaluate(
     \b
     Examples:
       clearhead evaluate runs/demo
-      clearhead evaluate runs/multi30k --source test.en --reference test.de --set beam_size=8
-      clearhead evaluate runs/multi30k --source test.en --reference test.de --baseline runs/old
+      clearhead evaluate runs/multi30k --set beam_size=8 --limit 100
+      clearhead evaluate runs/multi30k --source test.en --reference test.de
+      clearhead evaluate runs/multi30k --baseline runs/old
       clearhead evaluate runs/shakespeare --text play.txt --json
     """
+    from clearhead.decoding.evaluation import held_out_scores, text_file_scores, translation_scores
     from clearhead.decoding.load import load
 
     if (source is None) != (reference is None):
         raise InputError("evaluate wants --source and --reference together")
+    if text is not None and (source is not None or baseline is not None):
+        raise InputError("--text is for language models, --source, --reference and --baseline for translations")
     model = load(run, checkpoint, device, threads)
     changes = chosen_settings(set_)
+    other: LoadedModel | list[str] | None = None
+    if baseline is not None:
+        is_run = Path(baseline).is_dir()
+        other = load(baseline, checkpoint, device, threads) if is_run else read_lines(Path(baseline))[:limit]
     if source is not None and reference is not None:
         model.require("encoder-decoder", "translate")
         pairs = read_lines(source)[:limit], read_lines(reference)[:limit]
-        results = {str(source): translations(model, *pairs, changes, baseline, checkpoint)}
+        results = {str(source): translation_scores(model, *pairs, other, **changes)}
     elif text is not None:
-        from clearhead.data.text import read_text
-        from clearhead.decoding.evaluation import text_scores
-
-        found = read_text(str(text), "blank-line" if model.documents else "none", strict=False)
-        results = {str(text): dict(text_scores(model, found.documents[:limit], model.window()))}
+        results = {str(text): text_file_scores(model, text, limit)}
     else:
-        results = own_data(model, run, changes, baseline, checkpoint, limit)
+        results = held_out_scores(model, run, limit=limit, baseline=other, **changes)
     if as_json:
         print(json.dumps({"run": str(run), "checkpoint": checkpoint, "results": results}, ensure_ascii=False))
     else:
         show(results)
-
-
-def translations(
-    model: "LoadedModel",
-    sources: list[str],
-    references: list[str],
-    changes: dict[str, Any],
-    baseline: str | None,
-    checkpoint: str,
-) -> dict[str, Any]:
-    """Corpus scores of our translations, against a baseline if there is one."""
-    from clearhead.decoding.evaluation import check_lengths, compare, corpus_scores
-    from clearhead.decoding.load import load
-
-    check_lengths(sources, references)
-    outputs = [one.text for one in model.translate(sources, **changes)]
-    if baseline is None:
-        return corpus_scores(outputs, references)
-    if Path(baseline).is_dir():
-        other = [one.text for one in load(baseline, checkpoint).translate(sources, **changes)]
-    else:
-        other = read_lines(Path(baseline))
-    return compare(outputs, other, references)
-
-
-def own_data(
-    model: "LoadedModel",
-    run: Path,
-    changes: dict[str, Any],
-    baseline: str | None,
-    checkpoint: str,
-    limit: int | None,
-) -> dict[str, Any]:
-    """The held-out parts of the run's own data, each by name."""
-    from clearhead.data.settings import DataSettings
-    from clearhead.data.splits import build
-    from clearhead.data.text import read_parts
-    from clearhead.decoding.evaluation import answers, label_scores, text_scores
-    from clearhead.run import Run
-    from clearhead.settings import from_dict
-
-    settings = from_dict(DataSettings, Run(run).settings.get("data", {}), "data.")
-    kind = model.model.config.kind
-    if kind == "decoder":
-        _, validation, test = read_parts(settings)
-        part = test or validation
-        name = "test" if test else "validation"
-        return {name: dict(text_scores(model, part.documents[:limit], model.window()))}
-    splits = build(settings, model.tokenizer)
-    parts = {"test": splits.test} if splits.test else {"validation": splits.validation}
-    results: dict[str, Any] = {}
-    for name, data in {**parts, **splits.extra}.items():
-        assert data is not None
-        if kind == "encoder":
-            results[name] = label_scores(model, data)
-            continue
-        examples = data.examples(limit)
-        sources, references = [one.source for one in examples], [one.target for one in examples]
-        if settings.task is None:
-            results[name] = translations(model, sources, references, changes, baseline, checkpoint)
-        else:
-            made = [one.tokens for one in model.translate(sources, **changes)]
-            results[name] = answers(made, [model.tokenizer.encode_ordinary(text) for text in references])
-    return results
 
 
 def show(results: dict[str, Any]) -> None:

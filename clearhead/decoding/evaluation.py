@@ -3,25 +3,33 @@
 Translations: BLEU, chrF and TER by sacreBLEU, each with its signature, because a score without one cannot be compared;
 whether one system is better than another is tested by paired bootstrap resampling (Koehn, 2004). Language models:
 perplexity per token, which depends on the tokenizer, and bits per byte, which does not. Tasks with one right answer:
-the share of answers that are right as a whole, and of tokens.
+the share of answers that are right as a whole, and of tokens. `held_out_scores` knows which of them a run asks for:
+
+    held_out_scores(clearhead.load("runs/demo"), "runs/demo")["test"]["exact"]
 """
 
 import math
+import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from clearhead.data.batch import IGNORE, Dataset
+from clearhead.data.settings import DataSettings
+from clearhead.data.splits import build as build_data
+from clearhead.data.text import read_parts, read_text
+from clearhead.decoding.load import LoadedModel
 from clearhead.decoding.scoring import score_texts
 from clearhead.errors import InputError
 from clearhead.model import DecoderOnly, EncoderOnly
+from clearhead.run import Run
+from clearhead.settings import from_dict
 
-if TYPE_CHECKING:
-    from clearhead.decoding.load import LoadedModel
+Scores = dict[str, Any]  # by the name of the measure
 
 
-def corpus_scores(outputs: Sequence[str], references: Sequence[str]) -> dict[str, dict[str, Any]]:
+def corpus_scores(outputs: Sequence[str], references: Sequence[str]) -> Scores:
     """{"BLEU": {"score": …, "signature": …}, …} of a whole test set."""
     check_lengths(outputs, references)
     result = {}
@@ -33,7 +41,7 @@ def corpus_scores(outputs: Sequence[str], references: Sequence[str]) -> dict[str
 
 def compare(
     outputs: Sequence[str], baseline: Sequence[str], references: Sequence[str], resamples: int = 1000
-) -> dict[str, dict[str, Any]]:
+) -> Scores:
     """Ours against a baseline on the same references: scores with 95 % intervals, and p by paired bootstrap."""
     from sacrebleu.significance import PairedTest
 
@@ -80,7 +88,7 @@ def answers(outputs: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]]) -
     return {"exact": exact / len(wanted), "accuracy": right / total if total else 1.0, "examples": len(wanted)}
 
 
-def text_scores(loaded: "LoadedModel", documents: Sequence[str], context: int) -> dict[str, float]:
+def text_scores(loaded: LoadedModel, documents: Sequence[str], context: int) -> dict[str, float]:
     """Perplexity per token and bits per byte, summed over all tokens, so that no batch weighs more than another."""
     model = loaded.require("decoder", "evaluate text")
     assert isinstance(model, DecoderOnly)
@@ -102,12 +110,17 @@ def text_scores(loaded: "LoadedModel", documents: Sequence[str], context: int) -
 
 
 @torch.inference_mode()
-def label_scores(loaded: "LoadedModel", data: Dataset, max_tokens: int = 4096) -> dict[str, float]:
+def label_scores(
+    loaded: LoadedModel, data: Dataset, limit: int | None = None, max_tokens: int = 4096
+) -> dict[str, float]:
     """An encoder-only model against the labels of its task: loss, accuracy, and sequences right as a whole."""
     model = loaded.require("encoder", "evaluate labels")
     assert isinstance(model, EncoderOnly)
     loss = right = count = exact = rows = 0.0
-    for indices in data.plan(0, 0, max_tokens):
+    for planned in data.plan(0, 0, max_tokens):
+        indices = [index for index in planned if limit is None or index < limit]
+        if not indices:
+            continue
         batch = data.collate(indices).to(loaded.device)
         logits = model(**batch.inputs)
         seen = batch.labels != IGNORE
@@ -120,3 +133,61 @@ def label_scores(loaded: "LoadedModel", data: Dataset, max_tokens: int = 4096) -
         exact += float(correct.flatten(1).all(-1).sum() if correct.dim() > 1 else correct.sum())
         rows += len(batch.labels)
     return {"loss": loss / count, "accuracy": right / count, "exact": exact / rows, "examples": rows}
+
+
+def translation_scores(
+    loaded: LoadedModel,
+    sources: Sequence[str],
+    references: Sequence[str],
+    baseline: LoadedModel | Sequence[str] | None = None,
+    **changes: Any,
+) -> Scores:
+    """Corpus scores of the model's translations; with a baseline (another model, or its output) also its, and p."""
+    check_lengths(sources, references)
+    outputs = [one.text for one in loaded.translate(sources, **changes)]
+    if baseline is None:
+        return corpus_scores(outputs, references)
+    if isinstance(baseline, LoadedModel):
+        baseline = [one.text for one in baseline.translate(sources, **changes)]
+    return compare(outputs, baseline, references)
+
+
+def text_file_scores(loaded: LoadedModel, file: str | os.PathLike[str], limit: int | None = None) -> Scores:
+    """A language model on a text of yours; blank lines part its documents if they did in training."""
+    text = read_text(str(file), "blank-line" if loaded.documents else "none", strict=False)
+    return text_scores(loaded, text.documents[:limit], loaded.window())
+
+
+def held_out_scores(
+    loaded: LoadedModel,
+    run: str | os.PathLike[str],  # the run whose recipe says what the data are
+    *,
+    limit: int | None = None,  # only the first so many examples
+    baseline: LoadedModel | Sequence[str] | None = None,  # of translations: another model, or its output
+    **changes: Any,  # decoding settings
+) -> dict[str, Scores]:
+    """The scores that fit the model's task on each held-out part of the run's own data: its test data, or where there
+    is none its validation data, and further tests by name."""
+    settings = from_dict(DataSettings, Run(run).settings.get("data", {}), "data.")
+    kind = loaded.model.config.kind
+    if baseline is not None and (kind != "encoder-decoder" or settings.task is not None):
+        raise InputError(f"a baseline is for translations, which the data of {run} are not: evaluate it by itself")
+    if kind == "decoder":
+        _, validation, test = read_parts(settings)
+        documents = (test or validation).documents[:limit]
+        return {"test" if test else "validation": text_scores(loaded, documents, loaded.window())}
+    splits = build_data(settings, loaded.tokenizer)
+    parts = {"test": splits.test} if splits.test else {"validation": splits.validation}
+    results: dict[str, Scores] = {}
+    for name, data in {**parts, **splits.extra}.items():
+        if kind == "encoder":
+            results[name] = label_scores(loaded, data, limit)
+            continue
+        examples = data.examples(limit)
+        sources, references = [one.source for one in examples], [one.target for one in examples]
+        if settings.task is None:
+            results[name] = translation_scores(loaded, sources, references, baseline, **changes)
+        else:
+            made = [one.tokens for one in loaded.translate(sources, **changes)]
+            results[name] = answers(made, [loaded.tokenizer.encode_ordinary(text) for text in references])
+    return results
