@@ -2,18 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from clearhead.cli.filter import Filter
-from clearhead.cli.options import Checkpoint, Device, InputFile, RunFolder, Threads
+from clearhead.cli.options import Checkpoint, Device, Force, InputFile, RunFolder, Threads, refuse_to_replace
 from clearhead.errors import InputError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from clearhead.decoding.load import LoadedModel
 
 
 def encode(
@@ -22,6 +17,7 @@ def encode(
     predict: Annotated[bool, typer.Option("--predict", help="What the task's head says, instead of vectors.")] = False,
     mean: Annotated[bool, typer.Option("--mean", help="One vector a line: the mean over its tokens.")] = False,
     output: Annotated[Path | None, typer.Option("-o", metavar="F.npy", help="With --mean: write one array.")] = None,
+    force: Force = False,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = None,
@@ -37,10 +33,13 @@ def encode(
       clearhead encode runs/masked lines.txt --mean -o vectors.npy
       echo "the cat <mask> on the mat" | clearhead encode runs/masked --predict
     """
+    from clearhead.decoding.answer import prediction
     from clearhead.decoding.load import load
 
     if output is not None and not mean:
         raise InputError("-o writes one array with a row for each line: it needs --mean")
+    if output is not None:
+        refuse_to_replace(output, force)
     model = load(run, checkpoint, device, threads)
     model.require("encoder", "encode")
     lines, rows = Filter(file), []
@@ -63,17 +62,6 @@ def encode(
             rows += [found.get(number, [float("nan")] * width) for number, _ in chunk]
     if output is not None:
         save(output, rows)
-
-
-def prediction(model: "LoadedModel", text: str, made: "Tensor") -> Any:
-    """The likeliest class or classes; for masked tokens, the text filled in; without classes, the vector itself."""
-    head = model.model.config.head
-    if head.kind == "masked":
-        tokens = model.tokens(text)
-        mask = model.tokenizer.special.get("<mask>")
-        best = made.argmax(-1).tolist()
-        return model.tokenizer.decode(best[i] if token == mask else token for i, token in enumerate(tokens))
-    return made.argmax(-1).tolist() if head.classes else made.tolist()
 
 
 def save(path: Path, rows: list[list[float]]) -> None:

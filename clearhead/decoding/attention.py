@@ -7,6 +7,7 @@ named by the token being predicted, and its columns by the tokens it reads. Entr
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,15 @@ ENCODER, MASKED, CROSS = "encoder self-attention", "decoder masked self-attentio
 SIGNS = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥"}
 
 
+class Mark(NamedTuple):
+    """Cells of one head that a picture frames, with a line about them above the head."""
+
+    head: int  # counted from 0, as in `weights`
+    rows: range
+    columns: range
+    line: str
+
+
 @dataclass(frozen=True)
 class Panel:
     """One layer of one kind of attention."""
@@ -30,7 +40,7 @@ class Panel:
     may_attend: Tensor  # (S, T); what is False was masked
     rows: list[str]
     columns: list[str]
-    first_head: int = 1  # the number of the first of these heads
+    marks: tuple[Mark, ...] = ()
 
     @property
     def entropies(self) -> list[float]:

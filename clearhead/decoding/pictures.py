@@ -1,13 +1,16 @@
 """Pictures of attention: every layer and head at once, as PNG, SVG, PDF or a page that tells each weight.
 
 Dark is little and bright is much, in a colour map that people with colour-blindness read as well (cividis). Cells that
-a mask forbids are hatched, so that "was not allowed to look" and "looked and saw nothing of use" stay different.
+a mask forbids are hatched, so that "was not allowed to look" and "looked and saw nothing of use" stay different. The
+title says what the model read and what it answered.
 """
 
 import functools
 import html
 import json
 import os
+import re
+import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -16,23 +19,24 @@ from typing import Any
 from clearhead.decoding.attention import Panel
 from clearhead.errors import InputError
 
+COLOURS, FRAME = "cividis", "#e4572e"
 FORMATS = (".png", ".svg", ".pdf", ".html")
 FALLBACKS = ("DejaVu Sans", "Noto Sans", "Noto Sans CJK JP", "Noto Sans Arabic", "Noto Sans Devanagari", "Unifont")
 
 
-def draw(panels: Sequence[Panel], path: Path, title: str) -> None:
-    """Write the picture; the file appears whole or not at all."""
+def draw(panels: Sequence[Panel], path: Path, title: str, note: str = "") -> None:
+    """Write the picture, with a note in small print below the title; the file appears whole or not at all."""
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"cannot draw {path}: its name must end in one of {', '.join(FORMATS)}")
     part = path.with_name(f".{os.getpid()}.{path.name}")  # keeps its ending, which says the format
     try:
         if path.suffix.lower() == ".html":
-            part.write_text(page(panels, title), encoding="utf-8")
+            part.write_text(page(panels, title, note), encoding="utf-8")
         else:
             from matplotlib import rc_context
 
             with rc_context({"font.family": available_fonts(), "hatch.linewidth": 0.4, "svg.fonttype": "none"}):
-                figure(panels, title).savefig(part, dpi=100)
+                figure(panels, title, note).savefig(part, dpi=100)
         os.replace(part, path)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
@@ -40,36 +44,67 @@ def draw(panels: Sequence[Panel], path: Path, title: str) -> None:
         part.unlink(missing_ok=True)
 
 
-def figure(panels: Sequence[Panel], title: str) -> Any:
+def title_of(text: str, answer: str, given: bool = False) -> str:
+    """What the model read, and what it answered or was given to write."""
+    return f"{text}  →  {answer}{'  (given)' if given else ''}" if answer else text
+
+
+def figure(panels: Sequence[Panel], title: str, note: str = "") -> Any:
     """A matplotlib figure: a row of heads for each layer, the kinds of attention one below the other."""
     from matplotlib.figure import Figure
 
-    cell, gap, head_line = 0.17, 0.3, 0.6  # inches: of a token, between pictures, above a row of them
+    # inches: of a token, between pictures, above a row of them, and a letter and a line of a mark above its head
+    cell, gap, head_line, letter, mark_line = 0.17, 0.3, 0.6, 0.065, 0.14
     longest = max((len(drawable(name)) for panel in panels for name in (*panel.rows, *panel.columns)), default=1)
     margin = 0.075 * longest + 0.2  # for the names of tokens, beside and below
-    sizes = [(max(1.6, cell * len(panel.columns)), max(1.6, cell * len(panel.rows))) for panel in panels]
-    width = (
-        margin + gap + max(panel.weights.size(0) * (wide + gap) for panel, (wide, _) in zip(panels, sizes, strict=True))
-    )
-    height = gap + sum(high + margin + head_line for _, high in sizes)
+    said = max((letter * len(mark.line) for panel in panels for mark in panel.marks), default=0)
+    sizes = [(max(1.6, said - gap, cell * len(panel.columns)), max(1.6, cell * len(panel.rows))) for panel in panels]
+    above = [head_line + mark_line * max(map(len, lines_by_head(panel)), default=0) for panel in panels]
+    widths = [panel.weights.size(0) * (wide + gap) for panel, (wide, _) in zip(panels, sizes, strict=True)]
+    width = max(5.0, margin + gap + max(widths, default=0))
+    titles, notes = textwrap.wrap(drawable(title), int(10 * width)), textwrap.wrap(note, int(15 * width))
+    header = 0.7 + 0.22 * len(titles) + 0.17 * len(notes)
+    height = header + sum(high + margin + head for (_, high), head in zip(sizes, above, strict=True))
     made = Figure(figsize=(width, height))
-    made.text(0.5, 1 - 0.6 * gap / height, drawable(title), ha="center", va="center", fontsize=11)
-    top = height - gap
-    for panel, (wide, high) in zip(panels, sizes, strict=True):
-        label = f"{panel.kind}, layer {panel.layer}"
-        made.text(0.1 / width, (top - 0.25) / height, label, fontsize=9, weight="bold")
+    top = height - 0.25
+    for line in titles:
+        made.text(0.1 / width, top / height, line, va="center", fontsize=12)
+        top -= 0.22
+    for line in notes:
+        made.text(0.1 / width, top / height, line, va="center", fontsize=8, color="0.3")
+        top -= 0.17
+    masked = any(not panel.may_attend.all() for panel in panels)
+    draw_scale(made, 0.1 / width, top / height, 1.6 / width, 0.12 / height, masked)
+    top = height - header
+    for panel, (wide, high), head_space in zip(panels, sizes, above, strict=True):
+        made.text(0.1 / width, (top - 0.25) / height, f"{panel.kind}, layer {panel.layer}", fontsize=9, weight="bold")
         for head in range(panel.weights.size(0)):
-            left, bottom = margin + gap + head * (wide + gap), top - head_line - high
+            left, bottom = margin + gap + head * (wide + gap), top - head_space - high
             draw_head(made.add_axes((left / width, bottom / height, wide / width, high / height)), panel, head)
-        top -= high + margin + head_line
+        top -= high + margin + head_space
     return made
+
+
+def draw_scale(made: Any, left: float, bottom: float, wide: float, high: float, masked: bool) -> None:
+    """The colour bar, and if a mask is drawn, what hatching means."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    axis = made.add_axes((left, bottom - high, wide, high), label="scale")
+    bar = made.colorbar(ScalarMappable(Normalize(0, 1), COLOURS), cax=axis, orientation="horizontal")
+    bar.set_ticks([0, 0.5, 1], labels=["0", "0.5", "1"], fontsize=7)
+    bar.ax.tick_params(length=2, pad=1)
+    bar.outline.set_linewidth(0.5)
+    hatched = "; hatched: masked" if masked else ""
+    words = f"weight: the share of a row's attention that a column gets{hatched}"
+    made.text(left + 1.1 * wide, bottom - high / 2, words, va="center", fontsize=8)
 
 
 def draw_head(axis: Any, panel: Panel, head: int) -> None:
     """One head: a square for each pair of tokens."""
     from matplotlib.patches import Rectangle
 
-    axis.imshow(panel.weights[head].numpy(), vmin=0, vmax=1, cmap="cividis", aspect="auto", interpolation="nearest")
+    axis.imshow(panel.weights[head].numpy(), vmin=0, vmax=1, cmap=COLOURS, aspect="auto", interpolation="nearest")
     for row, seen in enumerate(panel.may_attend.tolist()):
         column = 0
         for allowed, run in groupby(seen):
@@ -81,13 +116,27 @@ def draw_head(axis: Any, panel: Panel, head: int) -> None:
                     )
                 )
             column += length
-    axis.set_title(f"head {panel.first_head + head}   {panel.entropies[head]:.1f} bits", fontsize=8)
-    axis.set_xticks(range(len(panel.columns)), [drawable(name) for name in panel.columns], rotation=90, fontsize=7)
+    for mark in panel.marks:
+        if mark.head == head:
+            corner = mark.columns.start - 0.5, mark.rows.start - 0.5
+            size = len(mark.columns), len(mark.rows)
+            axis.add_patch(Rectangle(corner, *size, fill=False, edgecolor=FRAME, lw=1.5, clip_on=False))
+    lines = [f"head {head + 1}   {panel.entropies[head]:.1f} bits", *lines_by_head(panel)[head]]
+    axis.set_title("\n".join(lines), fontsize=8)
+    axis.set_xticks(range(len(panel.columns)), [drawable(name) for name in panel.columns], fontsize=7)
+    for label in axis.get_xticklabels():
+        label.set_rotation(90 if len(label.get_text()) > 2 else 0)
     rows = [drawable(name) for name in panel.rows] if head == 0 else []
     axis.set_yticks(range(len(rows)), rows, fontsize=7)
     axis.tick_params(length=0, pad=2)
     if head == 0:
         axis.set_ylabel("predicted" if panel.kind.startswith("decoder") else "query", fontsize=7)
+
+
+def lines_by_head(panel: Panel) -> list[list[str]]:
+    """What the marks say about each head."""
+    heads = range(panel.weights.size(0))
+    return [[mark.line for mark in panel.marks if mark.head == head] for head in heads]
 
 
 @functools.cache
@@ -123,12 +172,16 @@ PAGE = """<!doctype html>
 body { font: 14px system-ui, sans-serif; margin: 1.5em; color: #222; background: #fff }
 h1 { font-size: 1.2em } h2 { font-size: 1em; margin: 1.6em 0 .3em }
 .heads { display: flex; flex-wrap: wrap; gap: 1.2em }
-figure { margin: 0 } figcaption { font-size: .85em; color: #555 }
+figure { margin: 0 } figcaption { font-size: .85em; color: #555; white-space: pre-line }
 canvas { image-rendering: pixelated; cursor: crosshair }
+.scale { display: inline-block; width: 10em; height: .8em; vertical-align: middle; margin: 0 .4em;
+  background: linear-gradient(to right, GRADIENT) }
 #told { position: sticky; top: 0; background: #fffd; padding: .4em 0; min-height: 1.4em; font-family: monospace }
 </style>
 <h1>TITLE</h1>
-<p>Rows look at columns. Bright is much, dark is little; hatched cells are masked. Point at a cell.</p>
+NOTE
+<p>Rows look at columns. Weight, the share of a row's attention that a column gets: 0<span class="scale"></span>1;
+hatched cells are masked. Point at a cell.</p>
 <div id="told">&nbsp;</div><div id="all"></div>
 <script>
 const panels = DATA, colours = COLOURS, size = 14, told = document.getElementById("told");
@@ -141,7 +194,7 @@ for (const panel of panels) {
     const left = widest(panel.rows), top = widest(panel.columns), canvas = document.createElement("canvas");
     canvas.width = left + size * panel.columns.length; canvas.height = top + size * panel.rows.length;
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${panel.kind}, layer ${panel.layer}, head ${panel.first + head}`);
+    canvas.setAttribute("aria-label", `${panel.kind}, layer ${panel.layer}, head ${head + 1}`);
     const pen = canvas.getContext("2d"); pen.font = "11px monospace"; pen.textBaseline = "middle";
     pen.textAlign = "right";
     panel.rows.forEach((name, row) => pen.fillText(name, left - 4, top + (row + .5) * size));
@@ -158,15 +211,22 @@ for (const panel of panels) {
         pen.moveTo(x, y + size); pen.lineTo(x + size, y); pen.stroke();
       }
     }));
+    const marks = panel.marks.filter(mark => mark.head === head);
+    for (const mark of marks) {
+      pen.strokeStyle = "FRAME"; pen.lineWidth = 2;
+      pen.strokeRect(left + mark.columns[0] * size, top + mark.rows[0] * size,
+        mark.columns[1] * size, mark.rows[1] * size);
+    }
     canvas.onmousemove = event => {
       const row = Math.floor((event.offsetY - top) / size), column = Math.floor((event.offsetX - left) / size);
       if (row < 0 || column < 0 || row >= panel.rows.length || column >= panel.columns.length) return;
       const seen = panel.seen[row][column], weight = weights[row][column];
-      told.textContent = `${panel.kind}, layer ${panel.layer}, head ${panel.first + head}: ` +
+      told.textContent = `${panel.kind}, layer ${panel.layer}, head ${head + 1}: ` +
         `${panel.rows[row]} → ${panel.columns[column]}  ${seen ? weight.toFixed(3) : "masked"}`;
     };
     const figure = document.createElement("figure"), caption = document.createElement("figcaption");
-    caption.textContent = `head ${panel.first + head}, entropy ${panel.entropies[head].toFixed(1)} bits`;
+    caption.textContent = [`head ${head + 1}, entropy ${panel.entropies[head].toFixed(1)} bits`,
+      ...marks.map(mark => mark.line)].join("\\n");
     figure.append(canvas, caption); heads.append(figure);
   });
 }
@@ -174,7 +234,7 @@ for (const panel of panels) {
 """
 
 
-def page(panels: Sequence[Panel], title: str) -> str:
+def page(panels: Sequence[Panel], title: str, note: str = "") -> str:
     """One file without anything from outside; pointing at a cell tells its weight."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
@@ -188,11 +248,27 @@ def page(panels: Sequence[Panel], title: str) -> str:
             "seen": panel.may_attend.int().tolist(),
             "weights": [[[round(w, 4) for w in row] for row in head] for head in panel.weights.tolist()],
             "entropies": panel.entropies,
-            "first": panel.first_head,
+            "marks": [
+                {
+                    "head": mark.head,
+                    "line": mark.line,
+                    "rows": (mark.rows.start, len(mark.rows)),  # the first, and how many
+                    "columns": (mark.columns.start, len(mark.columns)),
+                }
+                for mark in panel.marks
+            ],
         }
         for panel in panels
     ]
-    colours = [to_hex(colormaps["cividis"](i / 63)) for i in range(64)]
+    colours = [to_hex(colormaps[COLOURS](i / 63)) for i in range(64)]
     # "</" would end the script early, whatever the text says
     inside = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
-    return PAGE.replace("COLOURS", json.dumps(colours)).replace("TITLE", html.escape(title)).replace("DATA", inside, 1)
+    values = {
+        "TITLE": html.escape(title),
+        "NOTE": f"<p>{html.escape(note)}</p>" if note else "",
+        "GRADIENT": ", ".join(colours),
+        "COLOURS": json.dumps(colours),
+        "FRAME": FRAME,
+        "DATA": inside,
+    }
+    return re.sub(r"\b[A-Z]{4,}\b", lambda found: values[found[0]], PAGE)  # in one go: a text may hold these words

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,11 +12,10 @@ import pytest
 import torch
 
 import clearhead
-from clearhead.cli.demo import chosen_first
 from clearhead.decoding.alignment import entropy, one_alignment
-from clearhead.decoding.attention import CROSS, ENCODER, MASKED, attention_panels
+from clearhead.decoding.attention import CROSS, ENCODER, MASKED, Mark, attention_panels
 from clearhead.decoding.load import LoadedModel
-from clearhead.decoding.pictures import draw, drawable, figure, page
+from clearhead.decoding.pictures import draw, drawable, figure, page, title_of
 from clearhead.errors import InputError
 from clearhead.training.config import load_recipe
 from clearhead.training.session import train
@@ -129,6 +129,7 @@ def test_pictures(tmp_path: Path, ending: str) -> None:
         assert "decoder cross-attention, layer 2" in texts
         assert sum("bits" in str(text) for text in texts) == 12
         assert "</s>" in texts
+        assert any("share of a row's attention" in str(text) for text in texts)
     elif ending == ".html":
         content = path.read_text()
         written = re.search(r"const panels = (.*), colours", content)
@@ -139,15 +140,27 @@ def test_pictures(tmp_path: Path, ending: str) -> None:
         assert "http" not in content
 
 
-def test_a_chosen_head_keeps_its_number(tmp_path: Path) -> None:
-    """The demo shows three heads before all others: each by the number it has in its layer."""
+def test_each_head_is_drawn_once_with_its_marks_and_a_colour_bar(tmp_path: Path) -> None:
     panels = attention_panels(clearhead.load(small_run(tmp_path / "run", "encoder-decoder")), "a cat", target="a dog")
-    cross = panels[4:]
-    chosen = chosen_first(cross, {"year": (1, 1, 0.9)})
-    assert chosen[1:] == cross
-    assert torch.equal(chosen[0].weights[0], cross[1].weights[1])
-    titles = [axis.get_title().split("   ")[0] for axis in figure(chosen, "").axes]
-    assert titles == ["head 2"] + ["head 1", "head 2"] * 2
+    cross = [replace(panels[4], marks=(Mark(1, range(1, 3), range(3), "reads the cat"),)), panels[5]]
+    made = figure(cross, "a cat  →  a dog", "framed: the cat")
+    scale, *heads = made.axes
+    assert scale.get_label() == "scale"
+    assert scale.get_xlim() == (0, 1)
+    titles = [axis.get_title().split("   ")[0] for axis in heads]
+    assert titles == ["head 1", "head 2"] * 2
+    assert heads[1].get_title().endswith("\nreads the cat")
+    assert [len(axis.patches) for axis in heads] == [0, 1, 0, 0]
+    assert heads[1].patches[0].get_bbox().bounds == (-0.5, 0.5, 3, 2)
+    assert {"a cat  →  a dog", "framed: the cat"} <= {text.get_text() for text in made.texts}
+    told = json.loads(re.search(r"const panels = (.*), colours", page(cross, ""))[1])
+    assert told[0]["marks"] == [{"head": 1, "line": "reads the cat", "rows": [1, 2], "columns": [0, 3]}]
+
+
+def test_a_title_says_what_was_read_and_answered() -> None:
+    assert title_of("3 mars 2029", "2029-03-03") == "3 mars 2029  →  2029-03-03"
+    assert title_of("3 mars 2029", "1", given=True) == "3 mars 2029  →  1  (given)"
+    assert title_of("3 mars 2029", "") == "3 mars 2029"
 
 
 def test_pictures_that_cannot_be_drawn(tmp_path: Path) -> None:
@@ -156,6 +169,7 @@ def test_pictures_that_cannot_be_drawn(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot write"):
         draw([], tmp_path / "no" / "x.html", "")
     assert page([], "<b>").count("&lt;b&gt;") == 2
+    assert "const panels = [], colours" in page([], "DATA and NOTE")  # the words of the form are words of a text, too
 
 
 def test_what_no_font_can_draw_has_a_code_point() -> None:

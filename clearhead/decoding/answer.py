@@ -1,0 +1,31 @@
+"""What a model makes of one text, as a person would say it: a translation, the next token, a class, a gap filled in."""
+
+from typing import Any
+
+from torch import Tensor
+
+from clearhead.data.masked import MASK
+from clearhead.decoding.load import LoadedModel
+
+
+def answer(loaded: LoadedModel, text: str) -> str:
+    """The translation of a text, the token that follows it, or what the head of an encoder-only model says of it."""
+    kind = loaded.model.config.kind
+    if kind == "encoder-decoder":
+        return loaded.translate(text)[0].text
+    if kind == "decoder":
+        return loaded.generate(text, max_tokens=1, temperature=0)[0].text
+    said = prediction(loaded, text, loaded.predict([text])[0])
+    return " ".join(map(str, said)) if isinstance(said, list) else str(said)
+
+
+def prediction(loaded: LoadedModel, text: str, made: Tensor) -> Any:
+    """The likeliest class or classes by what the head `made` of a text; for masked tokens, the text with its gaps
+    filled; without classes, the vector itself."""
+    head = loaded.model.config.head
+    if head.kind == "masked":
+        gap, best = loaded.tokenizer.special.get(MASK), made.argmax(-1).tolist()
+        return loaded.tokenizer.decode(
+            best[place] if token == gap else token for place, token in enumerate(loaded.tokens(text))
+        )
+    return made.argmax(-1).tolist() if head.classes else made.tolist()
