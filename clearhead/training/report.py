@@ -118,8 +118,9 @@ class Display:
         if update.validation:
             scores = "  ".join(f"{name} {value:.4f}" for name, value in update.validation.items())
             star = "  *" if loop.progress.best_step == step else ""
+            kind = "smoothed loss" if loop.settings.label_smoothing else "loss"  # validation is without smoothing
             self.log(
-                f"step {step:>6}  loss {update.loss:.4f}  validation {scores}  rate {update.rate:.2e}  "
+                f"step {step:>6}  {kind} {update.loss:.4f}  validation {scores}  rate {update.rate:.2e}  "
                 f"{self.metrics.speed:,.0f} tokens/s  {loop.progress.seconds:.0f} s{star}"
             )
         if self.bar is not None:

@@ -1,0 +1,62 @@
+"""The picture of a run: what shares a panel can be compared."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from clearhead.run import Run, to_toml
+from clearhead.training.loss import cross_entropy
+from clearhead.training.plot import figure, plot, smoothing_floor
+
+ROWS: list[dict[str, Any]] = [
+    {"step": 10, "loss": 3.0, "rate": 0.1, "norm": 1.0},
+    {"step": 20, "loss": 0.6, "rate": 0.2, "norm": 0.5, "validation": {"loss": 0.25}},
+    {"step": 30, "loss": 0.5, "rate": 0.1, "norm": 0.4, "validation": {"loss": 0.125}},
+]
+
+
+@pytest.mark.parametrize(("smoothing", "classes"), [(0.1, 10), (0.05, 400), (0.3, 2)])
+def test_the_floor_is_the_loss_of_the_best_possible_model(smoothing: float, classes: int) -> None:
+    target = torch.full((1, classes), smoothing / classes, dtype=torch.float64)
+    target[0, 0] += 1 - smoothing
+    best = cross_entropy(target.log(), torch.tensor([0]), smoothing)
+    assert smoothing_floor(smoothing, classes) == pytest.approx(float(best), rel=1e-12)
+
+
+def lines(axes: Any) -> dict[str, list[float]]:
+    return {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+
+
+def test_a_smoothed_training_loss_has_a_panel_of_its_own_with_its_floor() -> None:
+    settings = {"training": {"label_smoothing": 0.1}, "model": {"vocab_size": 50, "dropout": {"residual": 0.1}}}
+    training, validation, rates, norms = figure(ROWS, settings, "runs/x").axes
+    floor = smoothing_floor(0.1, 50)
+    assert lines(training) == {
+        "training, with label smoothing and dropout": [3.0, 0.6, 0.5],
+        f"with smoothing 0.1 it cannot fall below {floor:.3f} nats": [floor, floor],
+    }
+    assert lines(validation) == {
+        "validation, without label smoothing and dropout; lowest 0.125 at step 30": [0.25, 0.125]
+    }
+    assert (rates.get_ylabel(), norms.get_ylabel()) == ("learning rate", "gradient norm")
+
+
+def test_plain_losses_share_a_panel() -> None:
+    settings = {"training": {}, "model": {"vocab_size": 50, "dropout": {"residual": 0.0}}}
+    losses, _, _ = figure(ROWS, settings, "runs/x").axes
+    assert list(lines(losses)) == ["training", "validation; lowest 0.125 at step 30"]
+
+
+def test_before_the_first_validation_there_is_a_picture_too(tmp_path: Path) -> None:
+    settings = {"training": {"label_smoothing": 0.1}, "model": {"vocab_size": 9, "head": {"classes": 3}}}
+    losses, _, _ = figure(ROWS[:1], settings, "runs/x").axes
+    assert any(math.isclose(values[0], smoothing_floor(0.1, 3)) for values in lines(losses).values())
+    (tmp_path / "config.toml").write_text(to_toml(settings))
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
+    png, svg = plot(Run(tmp_path))
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert "learning rate" in svg.read_text()
