@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-long lint bench clean
+.PHONY: help demo shell test test-long lint bench clean
 
 help:            ## this list
 	@grep -E '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -28,6 +28,9 @@ $(BIN)/.bench: $(BIN)/.test
 
 demo: $(BIN)/.run     ## set everything up and run the main job on the built-in default
 	$(BIN)/clearhead demo
+
+shell: $(BIN)/.run    ## a shell in which `clearhead` is a command; `exit` leaves it
+	@VIRTUAL_ENV="$(abspath $(VENV))" PATH="$(abspath $(BIN)):$$PATH" $${SHELL:-sh} || true
 
 test: $(BIN)/.test    ## set everything up and run the tests
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 -m "not long" $(PYTEST)
