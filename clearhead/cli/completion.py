@@ -1,4 +1,7 @@
-"""What the shell offers when TAB is pressed: recipes, presets, runs. Nothing here may import torch."""
+"""What the shell offers when TAB is pressed: recipes, presets, runs. Nothing here may import torch.
+
+Typer keeps what begins with the incomplete word; files must be looked for by it.
+"""
 
 from glob import escape, glob
 from pathlib import Path
@@ -9,15 +12,14 @@ PRESETS = ("base", "big", "tiny", "gpt2", "bert-base", "llama")  # as in model/c
 
 def recipes(incomplete: str) -> list[str]:
     """Packaged recipes, and TOML files where one stands."""
-    packaged = [path.stem for path in RECIPES.glob("*.toml") if path.stem.startswith(incomplete)]
-    return sorted(packaged) + sorted(glob(f"{escape(incomplete)}*.toml"))
+    return sorted(path.stem for path in RECIPES.glob("*.toml")) + sorted(glob(f"{escape(incomplete)}*.toml"))
 
 
 def runs(incomplete: str) -> list[str]:
-    """Folders of runs, wherever the word leads to; before it leads anywhere also those in runs/."""
+    """Folders of runs: those in runs/, and wherever the word leads to."""
     places = {*glob(f"{escape(incomplete)}*/config.toml"), *glob("runs/*/config.toml")}
-    return sorted(str(Path(place).parent) for place in places if place.startswith(incomplete))
+    return sorted(str(Path(place).parent) for place in places)
 
 
 def presets_and_runs(incomplete: str) -> list[str]:
-    return [name for name in PRESETS if name.startswith(incomplete)] + runs(incomplete)
+    return [*PRESETS, *runs(incomplete)]

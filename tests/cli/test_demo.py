@@ -116,12 +116,19 @@ def test_how_it_was_started_is_how_it_says_to_go_on(
     assert invocation() == "'with space/bin/clearhead'"
     monkeypatch.setenv("PATH", f"{script.parent}:/bin")
     assert invocation() == "clearhead"
+    others = tmp_path / "others"
+    others.mkdir()
+    (others / "clearhead").write_text("#!/bin/sh\n")
+    (others / "clearhead").chmod(0o755)
+    (others / "python").symlink_to(script.with_name("python").resolve())
+    monkeypatch.setenv("PATH", str(others))
+    assert invocation() == "'with space/bin/clearhead'"
     monkeypatch.setattr(sys, "argv", ["/anywhere/clearhead/__main__.py"])
     monkeypatch.setattr(sys, "executable", str(script.with_name("python")))
-    assert invocation() == "python -m clearhead"
-    monkeypatch.setenv("PATH", "/bin")
     monkeypatch.chdir(home)
-    assert invocation() == ".venv/bin/python -m clearhead"
+    assert invocation() == ".venv/bin/python -m clearhead"  # the other one is the same file and another environment
+    monkeypatch.setenv("PATH", f"{script.parent}:{others}")
+    assert invocation() == "python -m clearhead"
 
 
 def panel(layer: int, weights: torch.Tensor) -> Panel:

@@ -48,6 +48,15 @@ def test_nothing_is_replaced_without_being_told(
     assert files(tmp_path) != before
 
 
+def test_the_second_of_two_files_is_safe_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lines.txt").write_text("the cat sat on the mat\n" * 9)
+    (tmp_path / "merges.txt").write_text("mine")
+    assert run(monkeypatch, *TRAIN.split()) == 0
+    assert run(monkeypatch, "tokenizer", "convert", "a.json", "vocab.json") == 2
+    assert (tmp_path / "merges.txt").read_text() == "mine"
+
+
 def test_the_run_s_own_picture_is_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = small_run(tmp_path / "pairs", "encoder-decoder")
     for _ in range(2):

@@ -106,6 +106,7 @@ def test_the_shell_is_offered_commands_recipes_presets_and_runs(tmp_path: Path) 
     assert offered("clearhead shapes b", tmp_path) == ["base", "big", "bert-base"]
     assert offered("clearhead translate ", tmp_path) == ["elsewhere", "runs/one", "runs/two"]
     assert offered("clearhead plot runs/t", tmp_path) == ["runs/two"]
+    assert offered("clearhead plot el", tmp_path) == ["elsewhere"]
 
 
 def test_completion_can_be_installed_and_knows_the_presets() -> None:
