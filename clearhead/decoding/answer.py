@@ -14,7 +14,7 @@ def answer(loaded: LoadedModel, text: str) -> str:
     if kind == "encoder-decoder":
         return loaded.translate(text)[0].text
     if kind == "decoder":
-        return loaded.generate(text, max_tokens=1, temperature=0)[0].text
+        return loaded.generate(text, max_tokens=1, temperature=0)[0].text or "(the end)"
     said = prediction(loaded, text, loaded.predict([text])[0])
     return " ".join(map(str, said)) if isinstance(said, list) else str(said)
 

@@ -61,7 +61,7 @@ def figure(panels: Sequence[Panel], title: str, note: str = "") -> Any:
     sizes = [(max(1.6, said - gap, cell * len(panel.columns)), max(1.6, cell * len(panel.rows))) for panel in panels]
     above = [head_line + mark_line * max(map(len, lines_by_head(panel)), default=0) for panel in panels]
     widths = [panel.weights.size(0) * (wide + gap) for panel, (wide, _) in zip(panels, sizes, strict=True)]
-    width = max(5.0, margin + gap + max(widths, default=0))
+    width = max(6.6, margin + gap + max(widths, default=0))
     titles, notes = textwrap.wrap(drawable(title), int(10 * width)), textwrap.wrap(note, int(15 * width))
     header = 0.7 + 0.22 * len(titles) + 0.17 * len(notes)
     height = header + sum(high + margin + head for (_, high), head in zip(sizes, above, strict=True))

@@ -12,9 +12,11 @@ from tests.decoding.models import opinionated, small_run
 def test_a_translation_the_next_token_and_classes(tmp_path: Path) -> None:
     pairs = clearhead.load(small_run(tmp_path / "p", "encoder-decoder"))
     assert answer(pairs, "the cat") == pairs.translate("the cat")[0].text
-    writer = clearhead.load(small_run(tmp_path / "w", "decoder", data={"text": "x", "documents": "line"}))
+    writer = clearhead.load(small_run(tmp_path / "w", "decoder", data={"text": "x", "documents": "none"}))
     continued = writer.generate("the cat", max_tokens=9, temperature=0)[0]
-    assert answer(writer, "the cat") == writer.tokenizer.decode(continued.tokens[:1])
+    assert answer(writer, "the cat") == writer.tokenizer.decode(continued.tokens[:1]) != ""
+    ending = clearhead.load(small_run(tmp_path / "d", "decoder", data={"text": "x", "documents": "line"}))
+    assert answer(ending, "the cat") == "(the end)"
     encoder = clearhead.load(small_run(tmp_path / "e", "encoder"))
     classes = encoder.predict(["the cat"])[0].argmax(-1).tolist()
     assert len(classes) > 1
