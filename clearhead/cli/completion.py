@@ -7,7 +7,7 @@ from glob import escape, glob
 from pathlib import Path
 
 RECIPES = Path(__file__).parent.parent / "recipes"
-PRESETS = ("base", "big", "tiny", "gpt2", "bert-base", "llama")  # as in model/config.py, which needs torch
+PRESETS = ("base", "big", "tiny", "gpt2", "bert-base", "llama")  # as in clearhead.model, which needs torch
 
 
 def recipes(incomplete: str) -> list[str]:

@@ -110,7 +110,7 @@ def test_the_shell_is_offered_commands_recipes_presets_and_runs(tmp_path: Path) 
 
 
 def test_completion_can_be_installed_and_knows_the_presets() -> None:
-    from clearhead.model.config import PRESETS
+    from clearhead.model import PRESETS
 
     shown = CliRunner().invoke(app, ["--help"]).output
     assert "--install-completion" in shown
