@@ -1,9 +1,8 @@
 """A run in one picture: loss, learning rate and gradient norm by step, as PNG and SVG.
 
 Only what can be compared shares a panel. With label smoothing, training minimises another number than validation
-reports: a perfect model would still pay for not spreading ε over all classes, so its loss cannot fall below the entropy
-of the smoothed target, and lies far above a validation loss without smoothing. Then each has a panel of its own, the
-training loss with that floor drawn in.
+reports: the target spreads ε over all classes, so even the best possible model has a loss of that target's entropy, far
+above a validation loss without smoothing. Then each has a panel of its own, the training loss with that floor drawn in.
 """
 
 import math

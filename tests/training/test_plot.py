@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from clearhead.run import Run, to_toml
+from clearhead.run import Run
 from clearhead.training.loss import cross_entropy
 from clearhead.training.plot import figure, plot, smoothing_floor
 
@@ -55,7 +55,9 @@ def test_before_the_first_validation_there_is_a_picture_too(tmp_path: Path) -> N
     settings = {"training": {"label_smoothing": 0.1}, "model": {"vocab_size": 9, "head": {"classes": 3}}}
     losses, _, _ = figure(ROWS[:1], settings, "runs/x").axes
     assert any(math.isclose(values[0], smoothing_floor(0.1, 3)) for values in lines(losses).values())
-    (tmp_path / "config.toml").write_text(to_toml(settings))
+    (tmp_path / "config.toml").write_text(
+        "[training]\nlabel_smoothing = 0.1\n[model]\nvocab_size = 9\n[model.head]\nclasses = 3\n"
+    )
     (tmp_path / "metrics.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
     png, svg = plot(Run(tmp_path))
     assert png.read_bytes().startswith(b"\x89PNG")
