@@ -155,7 +155,6 @@ def convert(
       clearhead tokenizer convert gpt2/ tokenizer.json
       clearhead tokenizer convert tokenizer.json mine.tiktoken
       clearhead tokenizer convert r50k.tiktoken gpt2/ --pattern gpt2
-      clearhead tokenizer convert r50k.tiktoken x.json --special "<|end|>=50256"
     """
     from clearhead.tokenizer import formats
 
