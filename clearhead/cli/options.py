@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from clearhead.cli import completion
-from clearhead.cli.chosen import assignment
+from clearhead.cli.preset_or_run import assignment
 from clearhead.errors import InputError
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.", autocompletion=completion.runs)]

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from clearhead.cli import tables
-from clearhead.cli.chosen import chosen_model
+from clearhead.cli.preset_or_run import chosen_model
 from clearhead.cli.shapes import (
     AsJson,
     Batch,

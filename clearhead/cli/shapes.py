@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clearhead.cli import completion, tables
-from clearhead.cli.chosen import chosen_model
+from clearhead.cli.preset_or_run import chosen_model
 from clearhead.cli.tables import amount, percent
 from clearhead.settings import to_dict
 
@@ -65,7 +65,7 @@ def shapes(
       clearhead shapes tiny --attention --text "who looks at whom"
       clearhead shapes big --json
     """
-    from clearhead.cli.glimpse import glimpses, grid
+    from clearhead.cli.untrained_attention import grid, untrained_attention
 
     with Console(stderr=True).status("running the model without its memory"):
         from clearhead.cost.account import Size, account
@@ -74,7 +74,7 @@ def shapes(
         config = chosen_model(model, changes or [], vocabulary)
         size = Size(batch, length, source_length)
         rows, costs = sheet(config, size), account(config, size)
-        seen = glimpses(config, text, head) if attention else []
+        seen = untrained_attention(config, text, head) if attention else []
     if as_json:
         print(json.dumps(as_data(model, config, size, rows, costs) | {"attention": [asdict(one) for one in seen]}))
         return

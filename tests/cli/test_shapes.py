@@ -7,10 +7,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from clearhead.cli.chosen import assignment, chosen_model
-from clearhead.cli.glimpse import glimpses
 from clearhead.cli.main import app
+from clearhead.cli.preset_or_run import assignment, chosen_model
 from clearhead.cli.tables import amount, three_digits
+from clearhead.cli.untrained_attention import untrained_attention
 from clearhead.errors import InputError
 from clearhead.model import configure, count_parameters
 
@@ -70,9 +70,9 @@ def test_attention_is_a_grid_whose_rows_sum_to_one_and_never_look_ahead() -> Non
             ahead = row[number + 1 :]
             assert any(ahead) == (one["title"] != "decoder self-attention" and bool(ahead))
     torch.manual_seed(99)  # whatever state the caller's generator is in
-    again = glimpses(configure("tiny"), "a b a c", head=3)
+    again = untrained_attention(configure("tiny"), "a b a c", head=3)
     assert [one.weights for one in again] == [one["weights"] for one in found]
-    assert glimpses(configure("tiny"), "a b a c", head=2)[0].weights != again[0].weights
+    assert untrained_attention(configure("tiny"), "a b a c", head=2)[0].weights != again[0].weights
 
 
 def test_the_grid_shows_percentages_and_dots_behind_the_mask() -> None:

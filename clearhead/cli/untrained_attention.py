@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Glimpse:
+class HeadWeights:
     """The weights of one head of one attention; `weights[i][j]` is how much query i looks at key j."""
 
     title: str
@@ -24,7 +24,7 @@ class Glimpse:
     weights: list[list[float]]
 
 
-def glimpses(config: "ModelConfig", text: str, head: int = 1, seed: int = 1) -> list[Glimpse]:
+def untrained_attention(config: "ModelConfig", text: str, head: int = 1, seed: int = 1) -> list[HeadWeights]:
     """Run the words of `text` through the first layer of each stack and keep what one head (from 1) looked at."""
     import torch
 
@@ -49,19 +49,19 @@ def glimpses(config: "ModelConfig", text: str, head: int = 1, seed: int = 1) -> 
     for path, weights in taken.named("weights").items():
         stack, attention = path.split(".")[0], path.split(".")[-2]
         title = f"{stack} {attention.replace('_', '-')}"
-        result.append(Glimpse(title, words, words, weights[0, head - 1].tolist()))
+        result.append(HeadWeights(title, words, words, weights[0, head - 1].tolist()))
     return result
 
 
-def grid(glimpse: Glimpse) -> Group:
+def grid(seen: HeadWeights) -> Group:
     """Percentages, darker for more; a dot where the weight is zero, as it is behind a mask."""
     table = Table(box=None, padding=(0, 0))
     table.add_column("", style="cyan")
-    for word in glimpse.keys:
+    for word in seen.keys:
         table.add_column(f" {word}", justify="right", header_style="cyan", min_width=4)
-    for word, row in zip(glimpse.queries, glimpse.weights, strict=True):
+    for word, row in zip(seen.queries, seen.weights, strict=True):
         table.add_row(f"{word} ", *map(cell, row))
-    return Group(Text(glimpse.title, style="bold"), table)
+    return Group(Text(seen.title, style="bold"), table)
 
 
 def cell(weight: float) -> Text:
