@@ -153,7 +153,9 @@ def test_each_head_is_drawn_once_with_its_marks_and_a_colour_bar(tmp_path: Path)
     assert [len(axis.patches) for axis in heads] == [0, 1, 0, 0]
     assert heads[1].patches[0].get_bbox().bounds == (-0.5, 0.5, 3, 2)
     assert {"a cat  →  a dog", "framed: the cat"} <= {text.get_text() for text in made.texts}
-    told = json.loads(re.search(r"const panels = (.*), colours", page(cross, ""))[1])
+    written = re.search(r"const panels = (.*), colours", page(cross, ""))
+    assert written is not None
+    told = json.loads(written[1])
     assert told[0]["marks"] == [{"head": 1, "line": "reads the cat", "rows": [1, 2], "columns": [0, 3]}]
 
 

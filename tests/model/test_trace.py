@@ -12,8 +12,9 @@ from torch import Tensor
 
 import clearhead
 from clearhead.model.attention import MultiHeadAttention
-from clearhead.model.embedding import TokenEmbedding, VocabularyHead
+from clearhead.model.embedding import TokenEmbedding
 from clearhead.model.feedforward import FeedForward
+from clearhead.model.heads import VocabularyHead
 from clearhead.model.norm import LayerNorm
 from clearhead.model.residual import Residual
 from clearhead.model.trace import Trace, recording, tap
