@@ -6,6 +6,8 @@ the declared type; an error names the key, what was found and the nearest key th
 
 import dataclasses
 import difflib
+import re
+import tomllib
 import types
 import typing
 from collections.abc import Mapping
@@ -97,6 +99,21 @@ def to_dict(settings: Any) -> dict[str, Any]:
         elif value is not None and field.init:
             result[field.name] = value
     return result
+
+
+def parse_assignment(text: str) -> dict[str, Any]:
+    """What `--set` takes: `positions.kind=rope` as {"positions": {"kind": "rope"}}. The value is TOML, or else text."""
+    key, equals, written = (part.strip() for part in text.partition("="))
+    names = [name.strip() for name in key.split(".")]
+    if not equals or not all(re.fullmatch(r"[A-Za-z0-9_-]+", name) for name in names):
+        raise InputError(f"--set wants key=value, such as d_model=256 or positions.kind=rope; found {text!r}")
+    try:
+        (value,) = tomllib.loads(f"value = {written}").values()
+    except ValueError:  # no TOML, or several lines of it
+        value = written
+    for name in reversed(names):
+        value = {name: value}
+    return value
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,11 @@ from typing import Any, Literal
 
 import pytest
 
+from clearhead.cli.chosen import chosen_model
+from clearhead.cli.options import chosen_settings
 from clearhead.errors import InputError
-from clearhead.settings import from_dict, merge, to_dict
+from clearhead.settings import from_dict, merge, parse_assignment, to_dict
+from clearhead.training.config import load_recipe
 
 
 @dataclass(frozen=True)
@@ -98,3 +101,30 @@ def test_merge_goes_table_by_table() -> None:
     assert merge(base, {"t": {"y": {"w": 3}}, "b": 4}) == {"a": 1, "b": 4, "t": {"x": 1, "y": {"z": 2, "w": 3}}}
     assert merge(base, {"t": 5}) == {"a": 1, "t": 5}
     assert base == {"a": 1, "t": {"x": 1, "y": {"z": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *[("300", 300), ("1e-3", 1e-3), ("true", True), ("[1, 2]", [1, 2]), ('"a=b"', "a=b"), ("", "")],
+        *[("rope", "rope"), ("it is 'so'", "it is 'so'"), ("1\nc = 2", "1\nc = 2")],
+    ],
+)
+def test_the_value_of_set_is_toml_or_else_text_and_white_space_around_it_is_nothing(text: str, value: object) -> None:
+    for spelling in (f"a.b={text}", f"a.b= {text} ", f" a . b = {text}"):
+        assert parse_assignment(spelling) == {"a": {"b": value}}
+
+
+@pytest.mark.parametrize("text", ["steps", "=3", " = 3", "a..b=3", ".a=3", "a b=3", "a\nb=3"])
+def test_what_is_no_assignment_is_refused_with_one_that_is(text: str) -> None:
+    with pytest.raises(InputError, match=r"--set wants key=value, such as d_model=256 or .*; found"):
+        parse_assignment(text)
+
+
+def test_every_set_takes_the_same_spellings() -> None:
+    for spelling in ("kind=rope", "kind= rope", "kind = 'rope'"):
+        chosen = chosen_model("tiny", [f"positions.{spelling}"])
+        assert chosen.positions.kind == "rope"
+        recipe = load_recipe("copy", [f"model.positions.{spelling}"])
+        assert recipe.model["positions"] == {"kind": "rope"}
+    assert chosen_settings(["top_k= 5", "decoding.top_p =0.5"]) == {"top_k": 5, "top_p": 0.5}

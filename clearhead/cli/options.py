@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from clearhead.cli import completion
-from clearhead.cli.preset_or_run import assignment
 from clearhead.errors import InputError
+from clearhead.settings import parse_assignment
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.", autocompletion=completion.runs)]
 InputFile = Annotated[Path | None, typer.Argument(metavar="FILE", help="Lines to read; standard input unless given.")]
@@ -37,5 +37,5 @@ def chosen_settings(changes: list[str] | None) -> dict[str, Any]:
     """`--set top_k=5`, or `--set decoding.top_k=5`, as {"top_k": 5}."""
     settings: dict[str, Any] = {}
     for change in changes or []:
-        settings |= assignment(change.removeprefix("decoding."))
+        settings |= parse_assignment(change.removeprefix("decoding."))
     return settings

@@ -1,11 +1,10 @@
 """The model that a command is about: a preset's name or a run's folder, with changes from the command line."""
 
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clearhead.errors import InputError
-from clearhead.settings import merge, to_dict
+from clearhead.settings import merge, parse_assignment, to_dict
 
 if TYPE_CHECKING:
     from clearhead.model import ModelConfig
@@ -17,7 +16,7 @@ def chosen_model(name: str, changes: list[str], vocabulary: int | None = None) -
 
     settings: dict[str, Any] = {}
     for change in changes:
-        settings = merge(settings, assignment(change.removeprefix("model.")))  # as a recipe would call it, too
+        settings = merge(settings, parse_assignment(change.removeprefix("model.")))  # as a recipe would call it, too
     if vocabulary is not None:
         settings = merge(settings, {"vocab_size": vocabulary})
     if name in PRESETS:
@@ -27,16 +26,3 @@ def chosen_model(name: str, changes: list[str], vocabulary: int | None = None) -
 
         return configure(**merge(to_dict(Run(name).model_config), settings))
     raise InputError(f"{name!r} is neither a preset ({', '.join(PRESETS)}) nor the folder of a run")
-
-
-def assignment(text: str) -> dict[str, Any]:
-    """`positions.kind=rope` as {"positions": {"kind": "rope"}}; the value as TOML has it, or else a plain string."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise InputError(f"--set wants key=value, for example --set d_model=256; found {text!r}")
-    for attempt in (value, f"'''{value.strip()}'''"):
-        try:
-            return tomllib.loads(f"{key} = {attempt}")
-        except tomllib.TOMLDecodeError:
-            continue
-    raise InputError(f"--set {text!r}: {key!r} is not a key, such as d_model or positions.kind")

@@ -5,7 +5,6 @@ that names the nearest one that does, because a misspelt key that is silently ig
 with the package and are found by name (`copy`, `dates`, `multi30k`); a path names one of your own.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from clearhead.data.settings import FILE_KEYS, DataSettings, TokenizerSettings
 from clearhead.decoding_settings import DecodingSettings
 from clearhead.errors import InputError
 from clearhead.run import read_toml
-from clearhead.settings import from_dict, merge, nearest, to_dict
+from clearhead.settings import from_dict, merge, nearest, parse_assignment, to_dict
 
 if TYPE_CHECKING:
     from clearhead.model import ModelConfig
@@ -156,7 +155,7 @@ def load_recipe(name: str, changes: Iterable[str] = ()) -> Recipe:
     path = find_recipe(name)
     tables = read_toml(path)
     for change in changes:
-        tables = merge(tables, parse_change(change))
+        tables = merge(tables, with_paths_from_here(parse_assignment(change)))
     try:
         recipe = from_dict(Recipe, tables)
     except InputError as error:
@@ -164,25 +163,18 @@ def load_recipe(name: str, changes: Iterable[str] = ()) -> Recipe:
     return replace(recipe, data=anchor(recipe.data, path.parent))
 
 
-def parse_change(change: str) -> dict[str, Any]:
-    """`training.steps=300` as {"training": {"steps": 300}}; the value is TOML, or else the text itself."""
-    key, equals, text = change.partition("=")
-    if not equals or not key.strip():
-        raise InputError(f"--set wants table.key=value, not {change!r}")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    table, _, name = key.strip().partition(".")
-    if table == "data" and name in FILE_KEYS:  # a path on the command line is seen from where the user stands
-        value = [from_here(path) for path in value] if isinstance(value, list) else from_here(value)
-    for part in reversed(key.strip().split(".")):
-        value = {part: value}
-    return value
+def with_paths_from_here(change: dict[str, Any]) -> dict[str, Any]:
+    """A path on the command line is seen from where the user stands, not from where the recipe lies."""
+    table = change.get("data")
+    if not isinstance(table, Mapping):
+        return change
+    return {"data": {key: from_here(value) if key in FILE_KEYS else value for key, value in table.items()}}
 
 
-def from_here(path: Any) -> Any:
-    return path if not isinstance(path, str) or path.startswith(("~", "$")) else str(Path.cwd() / path)
+def from_here(value: Any) -> Any:
+    if isinstance(value, list):
+        return [from_here(path) for path in value]
+    return value if not isinstance(value, str) or value.startswith(("~", "$")) else str(Path.cwd() / value)
 
 
 def flat(settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 from clearhead.cli.main import app
-from clearhead.cli.preset_or_run import assignment, chosen_model
+from clearhead.cli.preset_or_run import chosen_model
 from clearhead.cli.tables import amount, three_digits
 from clearhead.cli.untrained_attention import untrained_attention
 from clearhead.errors import InputError
@@ -106,8 +106,6 @@ def test_settings_change_the_preset() -> None:
     config = chosen_model("tiny", ["positions.kind=rope", "d_ff = 512", "model.norm.final=false"], 77)
     wanted = configure("tiny", positions={"kind": "rope"}, d_ff=512, norm={"final": False}, vocab_size=77)
     assert config == wanted
-    assert assignment("a.b=[1, 2]") == {"a": {"b": [1, 2]}}
-    assert assignment("name=it is 'so'") == {"name": "it is 'so'"}
 
 
 def test_a_run_is_as_good_as_a_preset(tmp_path: Path) -> None:
