@@ -1,10 +1,35 @@
-"""The machine that a figure was measured on, and the memory that this process holds of it."""
+"""The machine: which device computes, what a figure was measured on, and the memory that this process holds of it."""
 
 import ctypes
 import gc
 import os
 import platform
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clearhead.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def pick_device(wanted: str) -> "torch.device":
+    """`auto` is the fastest there is; anything else (`cpu`, `mps`, `cuda`, `cuda:1`) must be there."""
+    import torch
+
+    here = [f"cuda:{number}" for number in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    here += ["mps"] if torch.backends.mps.is_available() else []
+    here += ["cpu"]
+    kinds = [name.partition(":")[0] for name in here]
+    if wanted == "auto":
+        return torch.device(kinds[0])
+    if wanted in here or wanted in kinds:
+        return torch.device(wanted)
+    unbuilt = wanted.startswith("cuda") and not torch.backends.cuda.is_built()
+    why = ", and this PyTorch was built without CUDA" if unbuilt else ""
+    raise InputError(
+        f"no device {wanted!r}: this machine has {', '.join(here)}{why}; name one of these, or auto for the fastest"
+    )
 
 
 def machine() -> str:

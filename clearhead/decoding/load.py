@@ -25,6 +25,7 @@ from clearhead.decoding.scoring import batches, right_pad, score_pairs, score_te
 from clearhead.decoding.steps import Hypothesis, Steps
 from clearhead.decoding_settings import DecodingSettings
 from clearhead.errors import InputError
+from clearhead.machine import pick_device
 from clearhead.model import DecoderOnly, EncoderDecoder, EncoderOnly, Transformer
 from clearhead.run import Run
 from clearhead.settings import from_dict
@@ -42,7 +43,7 @@ def load(
     run: str | os.PathLike[str], checkpoint: str = "best", device: str = "auto", threads: int | None = None
 ) -> "LoadedModel":
     """The model of a run, ready to use. `checkpoint` is best, latest, average or step_N."""
-    opened = Run(run)
+    opened, place = Run(run), pick_device(device)
     model, tokenizer = opened.build(checkpoint), opened.tokenizer()
     if tokenizer.size > model.config.vocab_size:
         raise InputError(
@@ -52,17 +53,8 @@ def load(
     data = opened.settings.get("data", {})
     documents = data.get("documents", "none") != "none"
     return LoadedModel(
-        model, tokenizer, settings, documents, data.get("context"), chosen_device(device), threads, str(opened.path)
+        model, tokenizer, settings, documents, data.get("context"), str(place), threads, str(opened.path)
     )
-
-
-def chosen_device(device: str) -> str:
-    """`auto` is the graphics processor if there is one."""
-    if device != "auto":
-        return device
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 class LoadedModel:

@@ -19,8 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
-from clearhead.errors import InputError
-from clearhead.machine import native_bfloat16
+from clearhead.machine import native_bfloat16, pick_device
 
 PATIENCE = timedelta(minutes=10)  # a collective that takes longer will never end
 
@@ -111,17 +110,6 @@ def divided(work: Callable[[Tensor], Tensor], items: Tensor) -> Tensor:
     parts = [torch.empty_like(mine) for _ in range(count)]
     dist.all_gather(parts, mine)
     return torch.cat(parts)[: len(items)]
-
-
-def pick_device(wanted: str) -> torch.device:
-    """`auto` is the fastest there is; anything else must be there."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if wanted == "auto":
-        return torch.device(next(name for name, present in there.items() if present))
-    if not there[wanted]:
-        present = ", ".join(name for name, is_there in there.items() if is_there)
-        raise InputError(f"training.device = {wanted!r}, but this machine has only: {present}")
-    return torch.device(wanted)
 
 
 def pick_precision(wanted: str, device: torch.device) -> str:

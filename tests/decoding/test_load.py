@@ -11,6 +11,7 @@ from clearhead.decoding.load import LoadedModel
 from clearhead.decoding.scoring import score_pairs
 from clearhead.errors import InputError
 from clearhead.model import EncoderDecoder, EncoderOnly
+from clearhead.machine import pick_device
 from tests.decoding.models import byte_tokenizer, opinionated, small_run
 
 LINES = ["the cat sat", "", "Ünïcödé 日本", "the dog sat on the mat and the cat", "</s> is text"]
@@ -178,6 +179,13 @@ def test_damaged_runs_are_named(tmp_path: Path) -> None:
     weights.write_bytes(content[:100])
     with pytest.raises(InputError, match="damaged"):
         clearhead.load(run)
+
+
+def test_a_device_that_is_not_there_is_named(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run", "encoder-decoder")
+    with pytest.raises(InputError, match="no device 'gpu': this machine has"):
+        clearhead.load(run, device="gpu")
+    assert clearhead.load(run, device="auto").device == pick_device("auto")
 
 
 def test_threads_are_left_as_they_were(translator: LoadedModel) -> None:
