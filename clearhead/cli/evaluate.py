@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearhead.cli.filter import read_lines
 from clearhead.cli.options import Checkpoint, Device, RunFolder, Settings, Threads, chosen_settings
+from clearhead.data.files import read_lines
 from clearhead.errors import InputError
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ Lines are taken as they come: from a file in large pieces, so that they can be w
 a program that waits for each answer one by one. What is odd about a line is counted, and told on stderr at the end.
 """
 
-import gzip
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -108,17 +107,3 @@ def _is_utf8(line: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def read_lines(file: Path) -> list[str]:
-    """All lines of a file whose lines must fit those of another, gzip or not; what is not UTF-8 is an error here."""
-    try:
-        with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as opened:
-            content = opened.read()
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror or error}") from None
-    lines = content.removesuffix(b"\n").split(b"\n") if content else []
-    for number, line in enumerate(lines, 1):
-        if not _is_utf8(line):
-            raise InputError(f"{file}, line {number}: not UTF-8")
-    return [line.removesuffix(b"\r").decode() for line in lines]

@@ -29,7 +29,7 @@ def score(
       clearhead score runs/multi30k --source test.en --target test.de
       clearhead score runs/shakespeare --text lines.txt --json
     """
-    from clearhead.cli.filter import read_lines
+    from clearhead.data.files import read_lines
     from clearhead.decoding.load import load
 
     if (text is None) == (source is None or target is None) or (source is None) != (target is None):

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import overload
 
 from clearhead.data.settings import FILE_KEYS, DataSettings, Files
 from clearhead.errors import InputError
@@ -102,8 +103,12 @@ def decode(line: bytes) -> str | None:
         return None
 
 
-def read_lines(path: Path, strict: bool) -> list[str | None]:
-    """The lines of a file. One that is not UTF-8 is None; if `strict`, or if there are many, it is refused."""
+@overload
+def read_lines(path: Path) -> list[str]: ...
+@overload
+def read_lines(path: Path, strict: bool) -> list[str | None]: ...
+def read_lines(path: Path, strict: bool = True) -> Sequence[str | None]:
+    """The lines of a file. One that is not UTF-8 is refused; if not `strict`, it is None, unless there are many."""
     raw = split_lines(read(path))
     lines = [decode(line) for line in raw]
     broken = lines.count(None)

@@ -1,5 +1,6 @@
 """`generate`, `score`, `encode` and `evaluate` from the command line, against the same calls in Python."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -36,6 +37,21 @@ def test_score_writes_what_python_gives(run: Path, text_run: Path, tmp_path: Pat
     assert [json.loads(line)["log_prob"] for line in out.splitlines()] == pytest.approx(
         [one.log_prob for one in texts], abs=1e-3
     )
+
+
+def test_score_reads_files_as_training_does(run: Path, tmp_path: Path, call: Call) -> None:  # noqa: F811
+    content = b"the cat\r\na dog sat"
+    for name, same in (("s", content), ("marked", b"\xef\xbb\xbf" + content), ("packed", gzip.compress(content))):
+        (tmp_path / name).write_bytes(same)
+    written = {
+        call("score", run, "--source", tmp_path / name, "--target", tmp_path / "s")[1]
+        for name in ("s", "marked", "packed")
+    }
+    assert len(written) == 1
+    (tmp_path / "s").write_bytes(b"the cat\n\xff\n")
+    status, _, err = call("score", run, "--source", tmp_path / "s", "--target", tmp_path / "s")
+    assert status == 2
+    assert "line 2: not UTF-8" in err
 
 
 def test_encode(tmp_path: Path, call: Call) -> None:
