@@ -7,3 +7,9 @@ found and what was wanted. The command line prints it without a traceback and ex
 
 class InputError(ValueError):
     """Something the caller gave cannot be used, and the message says what and why."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise `InputError(message)` unless the condition holds."""
+    if not condition:
+        raise InputError(message)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from clearhead.model.config import require
+from clearhead.errors import require
 
 
 @dataclass(frozen=True)

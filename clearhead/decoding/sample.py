@@ -19,7 +19,7 @@ from torch import Tensor
 from clearhead.decoding.constraints import Constraints
 from clearhead.decoding.greedy import collect, walk
 from clearhead.decoding.steps import Hypothesis, Steps
-from clearhead.model.config import require
+from clearhead.errors import require
 
 
 @dataclass(frozen=True)

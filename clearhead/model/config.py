@@ -8,12 +8,7 @@ Choices are checked on construction: an incompatible pair is refused with both v
 from dataclasses import dataclass, field
 from typing import Literal
 
-from clearhead.errors import InputError
-
-
-def require(condition: bool, message: str) -> None:
-    if not condition:
-        raise InputError(message)
+from clearhead.errors import require
 
 
 @dataclass(frozen=True)

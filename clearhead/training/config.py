@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from clearhead.data.files import anchor
 from clearhead.data.settings import FILE_KEYS, DataSettings, TokenizerSettings
 from clearhead.decoding_settings import DecodingSettings
-from clearhead.errors import InputError
+from clearhead.errors import InputError, require
 from clearhead.run import read_toml
 from clearhead.settings import from_dict, merge, nearest, parse_assignment, to_dict
 
@@ -67,30 +67,25 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         for name in ("steps", "max_tokens", "accumulate", "log_every", "validate_every", "keep_last", "keep_best"):
-            _require(getattr(self, name) >= 1, f"training.{name} must be at least 1, not {getattr(self, name)}")
+            require(getattr(self, name) >= 1, f"training.{name} must be at least 1, not {getattr(self, name)}")
         for name in ("checkpoint_every", "patience", "threads"):
             value = getattr(self, name)
-            _require(value is None or value >= 1, f"training.{name} must be at least 1, not {value}")
+            require(value is None or value >= 1, f"training.{name} must be at least 1, not {value}")
         for name in ("clip", "weight_decay", "warmup", "average", "samples", "final", "cooldown"):
-            _require(getattr(self, name) >= 0, f"training.{name} must not be negative, not {getattr(self, name)}")
+            require(getattr(self, name) >= 0, f"training.{name} must not be negative, not {getattr(self, name)}")
         for name in ("label_smoothing", "beta1", "beta2"):
             value = getattr(self, name)
-            _require(0 <= value < 1, f"training.{name} must be at least 0 and below 1, not {value}")
+            require(0 <= value < 1, f"training.{name} must be at least 0 and below 1, not {value}")
         if self.schedule == "noam":
             both = self.factor is not None and self.peak is not None
-            _require(not both, f"training.factor = {self.factor} and training.peak = {self.peak}: give one of them")
+            require(not both, f"training.factor = {self.factor} and training.peak = {self.peak}: give one of them")
         else:
-            _require(self.peak is not None, f"training.schedule = {self.schedule!r} needs training.peak")
-            _require(self.factor is None, f"training.factor is for the schedule 'noam', not {self.schedule!r}")
+            require(self.peak is not None, f"training.schedule = {self.schedule!r} needs training.peak")
+            require(self.factor is None, f"training.factor is for the schedule 'noam', not {self.schedule!r}")
         ends = self.schedule == "cosine" and self.cooldown
-        _require(not ends, "training.cooldown is for the schedules 'noam' and 'constant': 'cosine' ends by itself")
+        require(not ends, "training.cooldown is for the schedules 'noam' and 'constant': 'cosine' ends by itself")
         decays = self.optimizer != "adam"
-        _require(decays or not self.weight_decay, "training.weight_decay needs training.optimizer = 'adamw' or 'muon'")
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise InputError(message)
+        require(decays or not self.weight_decay, "training.weight_decay needs training.optimizer = 'adamw' or 'muon'")
 
 
 # What may differ when a run is continued: how long, what is shown and kept, and on which machinery it runs.
@@ -121,11 +116,11 @@ class Recipe:
         table = dict(self.model)
         preset = table.pop("preset", None)
         given = {**{key: value for key, value in PRESETS.get(preset, {}).items() if key == "kind"}, **table}
-        _require(
+        require(
             given.get("kind", kind) == kind,
             f"the recipe's model is of kind {given.get('kind')!r}, but its data are for one of kind {kind!r}",
         )
-        _require(
+        require(
             table.get("vocab_size", vocab_size) >= vocab_size,
             f"model.vocab_size = {table.get('vocab_size')}, but the tokenizer has {vocab_size} tokens",
         )
