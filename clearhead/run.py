@@ -23,6 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clearhead.disk import sync_folder, write_synced
 from clearhead.errors import InputError
 
 if TYPE_CHECKING:
@@ -193,10 +194,10 @@ def write_checkpoint(folder: Path, files: "Mapping[str, Mapping[str, Tensor]]", 
         for name, tensors in files.items():
             content = save({key: tensor.contiguous() for key, tensor in tensors.items()})
             sums[name] = hashlib.sha256(content).hexdigest()
-            _write_synced(temporary / name, content)
+            write_synced(temporary / name, content)
         described = {"format": FORMAT, **state, "sha256": sums}
-        _write_synced(temporary / STATE, (json.dumps(described, indent=1) + "\n").encode())
-        _sync_folder(temporary)
+        write_synced(temporary / STATE, (json.dumps(described, indent=1) + "\n").encode())
+        sync_folder(temporary)
         if folder.exists():  # the same step again (an average, a step repeated after a resume): replace it
             old = folder.parent / f".old.{folder.name}.{os.getpid()}"
             os.rename(folder, old)
@@ -204,41 +205,11 @@ def write_checkpoint(folder: Path, files: "Mapping[str, Mapping[str, Tensor]]", 
             shutil.rmtree(old, ignore_errors=True)
         else:
             os.rename(temporary, folder)
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
     except OSError as error:
         raise InputError(f"cannot write checkpoint {folder}: {error.strerror}; earlier ones are untouched") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def write_file(path: Path, text: str) -> None:
-    """Write a text file that appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write_synced(temporary, text.encode())
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    """A rename is safe from a power cut only once the folder that holds the name is on the disk too."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def to_toml(settings: Mapping[str, Any]) -> str:

@@ -11,9 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearhead.disk import write_whole
 from clearhead.errors import InputError
 from clearhead.model import ModelConfig, build, configure
-from clearhead.run import MODEL, OPTIMIZER, STATE, Run, read_tensors, to_toml, write_checkpoint, write_file
+from clearhead.run import MODEL, OPTIMIZER, STATE, Run, read_tensors, to_toml, write_checkpoint
 from clearhead.settings import to_dict
 
 
@@ -24,15 +25,15 @@ def small_config() -> ModelConfig:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     config = small_config()
-    write_file(tmp_path / "config.toml", to_toml({"model": to_dict(config), "training": {"steps": 7}}))
+    write_whole(tmp_path / "config.toml", to_toml({"model": to_dict(config), "training": {"steps": 7}}))
     for step in (5, 10):
         torch.manual_seed(step)
         weights = build(config).state_dict()
         moments = {"step": torch.tensor(float(step))}
         folder = tmp_path / "checkpoints" / f"step_{step:08d}"
         write_checkpoint(folder, {MODEL: weights, OPTIMIZER: moments}, {"step": step})
-    write_file(tmp_path / "latest", "step_00000010\n")
-    write_file(tmp_path / "best", "step_00000005\n")
+    write_whole(tmp_path / "latest", "step_00000010\n")
+    write_whole(tmp_path / "best", "step_00000005\n")
     return tmp_path
 
 
@@ -86,10 +87,10 @@ def test_no_run_and_no_checkpoint_are_told_apart(tmp_path: Path) -> None:
         Run(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"is not a run: it has no config\.toml"):
         Run(tmp_path)
-    write_file(tmp_path / "config.toml", "[model]\n")
+    write_whole(tmp_path / "config.toml", "[model]\n")
     with pytest.raises(InputError, match="has no checkpoint yet"):
         Run(tmp_path).weights()
-    write_file(tmp_path / "config.toml", "[model\n")
+    write_whole(tmp_path / "config.toml", "[model\n")
     with pytest.raises(InputError, match=r"config\.toml is not valid TOML"):
         _ = Run(tmp_path).settings
 
@@ -122,7 +123,7 @@ def test_missing_and_broken_files_of_a_checkpoint_are_named(folder: Path) -> Non
 
 def test_weights_that_do_not_fit_the_configuration_are_named(folder: Path) -> None:
     other = to_dict(configure("tiny", vocab_size=12, d_model=8, heads=2, d_ff=16, encoder_layers=1, decoder_layers=1))
-    write_file(folder / "config.toml", to_toml({"model": other}))
+    write_whole(folder / "config.toml", to_toml({"model": other}))
     with pytest.raises(InputError, match=r"tensor 'embedding\.weight' has shape \(11, 8\), .* wants \(12, 8\)"):
         Run(folder).build()
 

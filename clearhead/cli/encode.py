@@ -8,6 +8,7 @@ import typer
 
 from clearhead.cli.filter import Filter
 from clearhead.cli.options import Checkpoint, Device, Force, InputFile, RunFolder, Threads, refuse_to_replace
+from clearhead.disk import write_whole
 from clearhead.errors import InputError
 
 
@@ -66,16 +67,10 @@ def encode(
 
 def save(path: Path, rows: list[list[float]]) -> None:
     """The array appears whole or not at all."""
-    import os
+    import io
 
     import numpy
 
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(part, "wb") as file:
-            numpy.save(file, numpy.array(rows, dtype=numpy.float32))
-        os.replace(part, path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        part.unlink(missing_ok=True)
+    content = io.BytesIO()
+    numpy.save(content, numpy.array(rows, dtype=numpy.float32))
+    write_whole(path, content.getvalue())

@@ -7,8 +7,8 @@ title says what the model read and what it answered.
 
 import functools
 import html
+import io
 import json
-import os
 import re
 import textwrap
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.decoding.attention import Panel
+from clearhead.disk import write_whole
 from clearhead.errors import InputError
 
 COLOURS, FRAME = "cividis", "#e4572e"
@@ -28,20 +29,15 @@ def draw(panels: Sequence[Panel], path: Path, title: str, note: str = "") -> Non
     """Write the picture, with a note in small print below the title; the file appears whole or not at all."""
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"cannot draw {path}: its name must end in one of {', '.join(FORMATS)}")
-    part = path.with_name(f".{os.getpid()}.{path.name}")  # keeps its ending, which says the format
-    try:
-        if path.suffix.lower() == ".html":
-            part.write_text(page(panels, title, note), encoding="utf-8")
-        else:
-            from matplotlib import rc_context
+    if path.suffix.lower() == ".html":
+        write_whole(path, page(panels, title, note))
+        return
+    from matplotlib import rc_context
 
-            with rc_context({"font.family": available_fonts(), "hatch.linewidth": 0.4, "svg.fonttype": "none"}):
-                figure(panels, title, note).savefig(part, dpi=100)
-        os.replace(part, path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        part.unlink(missing_ok=True)
+    content = io.BytesIO()
+    with rc_context({"font.family": available_fonts(), "hatch.linewidth": 0.4, "svg.fonttype": "none"}):
+        figure(panels, title, note).savefig(content, format=path.suffix[1:].lower(), dpi=100)
+    write_whole(path, content.getvalue())
 
 
 def title_of(text: str, answer: str, given: bool = False) -> str:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clearhead.disk import write_whole
 from clearhead.errors import InputError
 from clearhead.lab import store
 from clearhead.lab.drawing import to_svg
 from clearhead.lab.experiment import FIRST_SEED, Experiment, Results, Verdict
-from clearhead.tokenizer.base import write_whole
 
 INTRODUCTION = (
     "People repeat claims about Transformers. Here each one is a small experiment: a claim, arms, seeds, a measure, "
@@ -56,13 +56,13 @@ def write_report(experiments: list[Experiment], folder: Path, out: Path) -> list
     (out / "lab").mkdir(parents=True, exist_ok=True)
     for one in entries:
         name = one.experiment.name
-        write_whole(out / "lab" / f"{name}.svg", one.svg.encode())
+        write_whole(out / "lab" / f"{name}.svg", one.svg)
         store.write_json(out / "lab" / f"{name}.json", one.content)
     shown = {one.experiment.name for one in entries}
     missing = ", ".join(experiment.name for experiment in experiments if experiment.name not in shown)
     introduction = INTRODUCTION + (f" Not run yet: {missing}." if missing else "")
-    write_whole(out / "lab.md", markdown(entries, introduction).encode())
-    write_whole(out / "lab.html", page(entries, introduction).encode())
+    write_whole(out / "lab.md", markdown(entries, introduction))
+    write_whole(out / "lab.html", page(entries, introduction))
     return entries
 
 

@@ -9,10 +9,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+from clearhead.disk import write_whole
 from clearhead.errors import InputError
 from clearhead.lab.experiment import FIRST_SEED, Cell, Experiment, Numbers, Results
 from clearhead.machine import machine
-from clearhead.tokenizer.base import write_whole
 
 FORMAT = "clearhead-lab-1"
 
@@ -29,7 +29,7 @@ def settled(sizes: Any) -> Any:
 
 def write_json(path: Path, content: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, (json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode())
+    write_whole(path, json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from clearhead.disk import write_whole
 from clearhead.errors import InputError
 
 PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
@@ -87,7 +88,7 @@ class Tokenizer(ABC):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `tokenizer.json`, whole or not at all; into a folder under that name, or as the file named."""
         target = Path(path)
-        write_whole(target / "tokenizer.json" if target.is_dir() else target, self.to_json().encode())
+        write_whole(target / "tokenizer.json" if target.is_dir() else target, self.to_json())
 
     @cached_property
     def _special_pattern(self) -> re.Pattern[str]:
@@ -146,14 +147,3 @@ def check_dropout(dropout: float, generator: random.Random | None) -> random.Ran
     if generator is None:
         raise InputError("dropout needs generator=random.Random(seed), so that the run can be repeated")
     return generator
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all: beside its place first, then renamed into it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InputError(f"cannot write {path}: {error.strerror}") from None

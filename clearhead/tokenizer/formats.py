@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from clearhead.disk import write_whole
 from clearhead.errors import InputError
 from clearhead.tokenizer import companions, huggingface
-from clearhead.tokenizer.base import Tokenizer, write_whole
+from clearhead.tokenizer.base import Tokenizer
 from clearhead.tokenizer.bytepair import BytePair, Merge, alphabet_symbols
 from clearhead.tokenizer.huggingface import printable, unprintable
 from clearhead.tokenizer.merge import Merges, merge
@@ -66,7 +67,7 @@ def save(tokenizer: Tokenizer, path: str | os.PathLike[str], merges_as_text: boo
         write_whole(target.with_name(names[1]), merges)
         write_whole(target.with_name(names[0]), vocabulary)
     elif merges_as_text:
-        write_whole(target, huggingface.to_json(_as_byte_pair(tokenizer, target), merges_as_text).encode())
+        write_whole(target, huggingface.to_json(_as_byte_pair(tokenizer, target), merges_as_text))
     else:
         tokenizer.save(target)
 

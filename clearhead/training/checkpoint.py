@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 import clearhead
+from clearhead.disk import write_whole
 from clearhead.errors import InputError
 from clearhead.run import (
     MODEL,
@@ -29,7 +30,6 @@ from clearhead.run import (
     step_name,
     step_of,
     write_checkpoint,
-    write_file,
 )
 from clearhead.training.config import TrainingSettings
 from clearhead.training.distributed import shard_like, whole
@@ -112,9 +112,9 @@ class Checkpoints:
                     "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 },
             )
-            write_file(self.run.path / "latest", step_name(step) + "\n")
+            write_whole(self.run.path / "latest", step_name(step) + "\n")
             if loop.progress.best_step:
-                write_file(self.run.path / "best", step_name(loop.progress.best_step) + "\n")
+                write_whole(self.run.path / "best", step_name(loop.progress.best_step) + "\n")
             self.remove_old(loop.settings, loop.progress)
         self.saved = step
 

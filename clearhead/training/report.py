@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from clearhead.disk import write_whole
 from clearhead.errors import InputError
-from clearhead.run import write_file
 from clearhead.training.loop import Loop
 
 
@@ -35,7 +35,7 @@ class Metrics:
                     kept.append(line + "\n")
             except ValueError:
                 continue
-        write_file(self.path, "".join(kept))
+        write_whole(self.path, "".join(kept))
 
     def __call__(self, loop: Loop) -> None:
         update, progress, step = loop.update, loop.progress, loop.progress.step

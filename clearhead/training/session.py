@@ -17,9 +17,10 @@ import torch
 
 from clearhead.data.splits import Splits
 from clearhead.data.splits import build as build_data
+from clearhead.disk import write_whole
 from clearhead.errors import InputError
 from clearhead.model import ModelConfig, build
-from clearhead.run import CONFIG, TOKENIZER, Run, read_toml, to_toml, write_file
+from clearhead.run import CONFIG, TOKENIZER, Run, read_toml, to_toml
 from clearhead.settings import merge, to_dict
 from clearhead.training.checkpoint import Checkpoints, average, clean_up, newest, restore_optimizers
 from clearhead.training.compile import compile_hidden
@@ -111,7 +112,7 @@ def prepare(recipe: Recipe, path: Path, ranks: Ranks, log: Log) -> tuple[Splits,
         elif any(path.glob("checkpoints/step_*")):
             raise InputError(f"{path} has checkpoints but no {CONFIG}: not a run that can go on")
         splits.tokenizer.save(path / TOKENIZER)
-        write_file(path / CONFIG, to_toml(resolved))
+        write_whole(path / CONFIG, to_toml(resolved))
         for name, skipped in splits.skipped():
             log(f"{name}: {skipped}")
         clean_up(Run(path))

@@ -77,7 +77,7 @@ MOMENTS = {
     "while files are forced to the disk": (os, "fsync", [5, 17, 40]),
     "between writing and naming": (os, "rename", [0, 2, 5]),
     "while validating": (validate, "evaluate", [0, 1]),
-    "while writing the pointers": (checkpoint, "write_file", [0, 1, 3]),
+    "while writing the pointers": (checkpoint, "write_whole", [0, 1, 3]),
     "while removing old checkpoints": (checkpoint.shutil, "rmtree", [3, 11]),
 }
 

@@ -1,0 +1,53 @@
+"""Files appear whole or not at all, whatever happens while they are written."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clearhead.disk import write_whole
+from clearhead.errors import InputError
+
+
+def test_a_file_is_made_and_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "ä.txt"
+    for content in ("first ✓", b"\x00\xff"):
+        write_whole(target, content)
+        assert target.read_bytes() == (content.encode() if isinstance(content, str) else content)
+    assert [path.name for path in tmp_path.iterdir()] == ["ä.txt"]
+
+
+@pytest.mark.parametrize("fault", ["fsync", "replace"])
+def test_a_failed_write_leaves_what_was_there_and_no_rest(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "tokenizer.json"
+    target.write_text("what was there before")
+
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, fault, full)
+    with pytest.raises(InputError, match=r"cannot write .*tokenizer\.json: No space left on device"):
+        write_whole(target, "half")
+    assert target.read_text() == "what was there before"
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+def test_the_bytes_are_on_the_disk_before_they_get_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+
+        def noted(*given: object, name: str = name, real: object = real) -> object:
+            order.append(name)
+            return real(*given)
+
+        monkeypatch.setattr(os, name, noted)
+    write_whole(tmp_path / "x", "content")
+    assert order == ["fsync", "replace", "fsync"]  # the file, its name, the folder that holds the name
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot write .*nowhere/x: No such file or directory"):
+        write_whole(tmp_path / "nowhere" / "x", "content")
