@@ -10,12 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
+from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
@@ -45,10 +42,11 @@ def panels(count: int, width: float = 4.9, height: float = 3.5) -> tuple[Figure,
     """Up to three axes in a row, more in two rows."""
     rows = 1 if count <= 3 else 2
     columns = -(-count // rows)
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            rows, columns, figsize=(width * columns, height * rows), layout="constrained", squeeze=False
-        )
+    with rc_context(STYLE):
+        # not by pyplot, whose window system is the caller's to choose; the canvas is for `label_ends`, which measures
+        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(rows, columns, squeeze=False)
     flat = list(axes.flat)
     for spare in flat[count:]:
         spare.remove()
@@ -197,16 +195,6 @@ def finish(axes: Axes, xlabel: str, ylabel: str, title: str) -> None:
 def to_svg(figure: Figure) -> str:
     """The figure as the text of an SVG file, without the date that would make every run another file."""
     text = io.StringIO()
-    with plt.rc_context(STYLE):
+    with rc_context(STYLE):
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    plt.close(figure)
     return text.getvalue()
-
-
-def to_png(figure: Figure) -> bytes:
-    """The figure as pixels."""
-    content: Any = io.BytesIO()
-    figure.savefig(content, format="png", dpi=110)
-    plt.close(figure)
-    data: bytes = content.getvalue()
-    return data

@@ -5,11 +5,13 @@ reports: the target spreads ε over all classes, so even the best possible model
 above a validation loss without smoothing. Then each has a panel of its own, the training loss with that floor drawn in.
 """
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clearhead.disk import write_whole
 from clearhead.errors import InputError
 from clearhead.run import Run
 from clearhead.training.report import read_metrics
@@ -27,11 +29,10 @@ def plot(run: Run) -> list[Path]:
     folder.mkdir(exist_ok=True)
     files = []
     for kind in ("png", "svg"):
-        path = folder / f"training.{kind}"
-        temporary = folder / f".training.{kind}"
-        made.savefig(temporary, format=kind, dpi=120)
-        temporary.replace(path)
-        files.append(path)
+        drawn = io.BytesIO()
+        made.savefig(drawn, format=kind, dpi=120)
+        write_whole(folder / f"training.{kind}", drawn.getvalue())
+        files.append(folder / f"training.{kind}")
     return files
 
 
