@@ -13,12 +13,11 @@ the model talks nonsense. Nothing here is pickle.
 
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -210,37 +209,3 @@ def write_checkpoint(folder: Path, files: "Mapping[str, Mapping[str, Tensor]]", 
         raise InputError(f"cannot write checkpoint {folder}: {error.strerror}; earlier ones are untouched") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def to_toml(settings: Mapping[str, Any]) -> str:
-    """Nested dictionaries of plain values as TOML, tables after the values of their parent."""
-    return "\n".join(_tables(settings, ())).lstrip("\n") + "\n"
-
-
-def _tables(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterable[str]:
-    plain = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
-    if path and (plain or not table):
-        yield f"\n[{'.'.join(map(_key, path))}]"
-    for key, value in plain.items():
-        yield f"{_key(key)} = {_value(value)}"
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _tables(value, (*path, key))
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else str(value)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, int):
-        return str(value)
-    raise InputError(f"TOML has no way to write {value!r}")

@@ -51,9 +51,9 @@ def train(
 
     loaded = load_recipe(recipe, set_ or ())
     if dump_config:
-        from clearhead.run import to_toml
+        import tomli_w
 
-        typer.echo(to_toml(loaded.to_dict()), nl=False)
+        typer.echo(tomli_w.dumps(loaded.to_dict()), nl=False)
         return
     from clearhead.training.session import train
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
+import tomli_w
 import torch
 
 from clearhead.data.splits import Splits
@@ -20,7 +21,7 @@ from clearhead.data.splits import build as build_data
 from clearhead.disk import write_whole
 from clearhead.errors import InputError
 from clearhead.model import ModelConfig, build
-from clearhead.run import CONFIG, TOKENIZER, Run, read_toml, to_toml
+from clearhead.run import CONFIG, TOKENIZER, Run, read_toml
 from clearhead.settings import merge, to_dict
 from clearhead.training.checkpoint import Checkpoints, average, clean_up, newest, restore_optimizers
 from clearhead.training.compile import compile_hidden
@@ -112,7 +113,7 @@ def prepare(recipe: Recipe, path: Path, ranks: Ranks, log: Log) -> tuple[Splits,
         elif any(path.glob("checkpoints/step_*")):
             raise InputError(f"{path} has checkpoints but no {CONFIG}: not a run that can go on")
         splits.tokenizer.save(path / TOKENIZER)
-        write_whole(path / CONFIG, to_toml(resolved))
+        write_whole(path / CONFIG, tomli_w.dumps(resolved))
         for name, skipped in splits.skipped():
             log(f"{name}: {skipped}")
         clean_up(Run(path))

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 import torch
 
 from clearhead.model import EncoderOnly, Transformer, build, configure
-from clearhead.run import to_toml, write_checkpoint
+from clearhead.run import write_checkpoint
 from clearhead.settings import to_dict
 from clearhead.tokenizer import SPECIAL, BytePair, Tokenizer, train
 
@@ -48,7 +49,7 @@ def write_run(path: Path, model: Transformer, tokenizer: Tokenizer, **tables: di
     """A run as training leaves it, with these weights."""
     path.mkdir(parents=True, exist_ok=True)
     settings = {"model": to_dict(model.config), **tables}
-    (path / "config.toml").write_text(to_toml(settings))
+    (path / "config.toml").write_text(tomli_w.dumps(settings))
     tokenizer.save(path / "tokenizer.json")
     write_checkpoint(path / "checkpoints" / "step_00000001", {"model.safetensors": model.state_dict()}, {"step": 1})
     (path / "latest").write_text("step_00000001\n")

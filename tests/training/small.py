@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from clearhead.data.settings import DataSettings
 from clearhead.data.splits import Splits, build
 from clearhead.model import Transformer, configure
@@ -45,9 +47,7 @@ def model(dropout: float = 0.0) -> Transformer:
 
 def recipe_text(**training: Any) -> str:
     """The same as a file."""
-    from clearhead.run import to_toml
-
-    return to_toml(recipe(**training).to_dict())
+    return tomli_w.dumps(recipe(**training).to_dict())
 
 
 def write_recipe(path: Path, **training: Any) -> Path:

@@ -4,9 +4,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import tomli_w
 
 from clearhead.errors import InputError
-from clearhead.run import to_toml
 from clearhead.training.config import (
     MAY_CHANGE,
     RECIPES,
@@ -23,7 +23,7 @@ NAMES = sorted(path.stem for path in RECIPES.glob("*.toml"))
 def test_every_packaged_recipe_can_be_dumped_and_read_back(name: str, tmp_path: Path) -> None:
     recipe = load_recipe(name)
     path = tmp_path / "dumped.toml"
-    path.write_text(to_toml(recipe.to_dict()))
+    path.write_text(tomli_w.dumps(recipe.to_dict()))
     assert load_recipe(str(path)) == recipe
 
 
