@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from clearhead.errors import InputError
 from clearhead.model.config import ModelConfig
 from clearhead.model.embedding import TokenEmbedding
 from clearhead.model.feedforward import PLAIN
@@ -53,23 +54,45 @@ class ClassHead(nn.Module):
         self.transform = nn.Linear(config.d_model, config.d_model) if config.head.kind == "pooled" else None
         self.classify = nn.Linear(config.d_model, config.head.classes) if config.head.classes else None
 
+    def rows(self, hidden: Tensor, real: Tensor | None) -> Tensor:
+        """What is classified: the states (B, S, D), or one vector (B, D) for each sequence."""
+        if self.transform is None:
+            return hidden
+        row = torch.arange(hidden.size(0), device=hidden.device)
+        first = torch.zeros_like(row) if real is None else real.long().argmax(-1)  # past padding on the left
+        return tap("pooled", torch.tanh(self.transform(hidden[row, first])), "B D")
+
+    def factors(
+        self, hidden: Tensor, embedding: TokenEmbedding, real: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Rows (…, D), matrix (classes, D) and bias of the logits."""
+        if self.classify is None:
+            raise InputError("head.kind = 'pooled' without head.classes gives no logits: there is nothing to train on")
+        return self.rows(hidden, real), self.classify.weight, self.classify.bias
+
     def forward(self, hidden: Tensor, embedding: TokenEmbedding, real: Tensor | None = None) -> Tensor:
         """(B, S, D) -> (B, S, classes); pooled: (B, classes), or (B, D) if there are no classes."""
-        if self.transform is not None:
-            rows = torch.arange(hidden.size(0), device=hidden.device)
-            first = torch.zeros_like(rows) if real is None else real.long().argmax(-1)  # past padding on the left
-            hidden = tap("pooled", torch.tanh(self.transform(hidden[rows, first])), "B D")
-        return hidden if self.classify is None else self.classify(hidden)
+        rows = self.rows(hidden, real)
+        return rows if self.classify is None else self.classify(rows)
 
 
 class NoHead(nn.Module):
     """The hidden states themselves."""
 
+    def factors(self, hidden: Tensor, embedding: TokenEmbedding) -> tuple[Tensor, Tensor, Tensor | None]:
+        raise InputError("head.kind = 'none' without head.classes gives no logits: there is nothing to train on")
+
     def forward(self, hidden: Tensor, embedding: TokenEmbedding, real: Tensor | None = None) -> Tensor:
         return hidden
 
 
-def build_head(config: ModelConfig) -> nn.Module:
+Head = VocabularyHead | ClassHead | NoHead
+
+
+def build_head(config: ModelConfig) -> Head:
     """The head that the configuration asks for."""
-    kinds = {"vocabulary": VocabularyHead, "masked": MaskedHead, "tokens": ClassHead, "pooled": ClassHead}
-    return kinds[config.head.kind](config) if config.head.kind in kinds else NoHead()
+    if config.head.kind in ("tokens", "pooled"):
+        return ClassHead(config)
+    if config.head.kind == "none":
+        return NoHead()
+    return MaskedHead(config) if config.head.kind == "masked" else VocabularyHead(config)

@@ -72,13 +72,15 @@ class Objective(nn.Module):
             hidden = self.hidden(**batch.inputs)
             if self.precision != torch.float32:
                 hidden = hidden.to(self.precision)  # else the loss, which is most of a small model, stays in 32 bits
-            loss = summed_loss(self.model, hidden, batch.labels, self.smoothing if self.training else 0.0)
-            if not answers:
-                return loss
             counted = batch.labels != IGNORE
-            right = self.model.head(hidden).argmax(-1) == batch.labels
-            whole_rows = (right | ~counted).flatten(1).all(1) if counted.dim() > 1 else right
-            return torch.stack([loss, (right & counted).sum(), whole_rows.sum()])
+            wanted = batch.labels[counted]
+            choices = torch.empty_like(wanted) if answers else None
+            loss = summed_loss(self.model, hidden, batch.labels, self.smoothing if self.training else 0.0, choices)
+            if choices is None:
+                return loss
+            right = torch.ones_like(counted)  # where nothing counts, nothing is wrong
+            right[counted] = choices == wanted
+            return torch.stack([loss, (choices == wanted).sum(), right.view(len(right), -1).all(1).sum()])
 
 
 class Loop:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from clearhead.data.batch import IGNORE
 from clearhead.model import Transformer
-from clearhead.model.heads import VocabularyHead
 
 PIECE = 1 << 22  # logits held at once by the fused twin: 16 megabytes, about what a processor's cache holds
 
@@ -28,13 +27,23 @@ def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Ten
     return -((1 - smoothing) * right + smoothing * log_p.mean(-1)).sum()
 
 
-def summed_loss(model: Transformer, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """The loss of hidden states (B, S, D) against labels (B, S), summed over the labels that count."""
+def summed_loss(
+    model: Transformer,
+    hidden: Tensor,  # (B, S, D)
+    labels: Tensor,  # (B, S), or (B,) where a sequence has one
+    smoothing: float = 0.0,
+    choices: Tensor | None = None,  # (N,): filled with the likeliest class at each label that counts
+) -> Tensor:
+    """The loss of hidden states against labels, summed over the N labels that count."""
     counted = labels != IGNORE
-    rows = hidden[counted]  # (N, D): no work is spent on padding
-    if model.config.kernels == "plain" or not isinstance(model.output, VocabularyHead):
-        return cross_entropy(model.head(rows), labels[counted], smoothing)
-    return fused_cross_entropy(*model.output.factors(rows, model.embedding), labels[counted], smoothing)
+    # (N, D): no work is spent on padding
+    rows, weight, bias = model.output.factors(hidden[counted], model.embedding)
+    if model.config.kernels != "plain":
+        return fused_cross_entropy(rows, weight, bias, labels[counted], smoothing, choices)
+    logits = F.linear(rows, weight, bias)
+    if choices is not None:
+        choices.copy_(logits.argmax(-1))
+    return cross_entropy(logits, labels[counted], smoothing)
 
 
 # ---- the fused twin ------------------------------------------------------------------------------------------------
@@ -46,9 +55,10 @@ def fused_cross_entropy(
     bias: Tensor | None,  # (V,)
     labels: Tensor,  # (N,)
     smoothing: float = 0.0,
+    choices: Tensor | None = None,  # (N,): filled with the likeliest class of each row
 ) -> Tensor:
     """`cross_entropy(hidden weightᵀ + bias, labels)`, without ever holding all the logits, forward or backward."""
-    loss: Tensor = PiecewiseCrossEntropy.apply(hidden, weight.to(hidden.dtype), bias, labels, smoothing)
+    loss: Tensor = PiecewiseCrossEntropy.apply(hidden, weight.to(hidden.dtype), bias, labels, smoothing, choices)
     return loss
 
 
@@ -62,7 +72,7 @@ class PiecewiseCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, labels, smoothing):  # type: ignore[no-untyped-def]
+    def forward(ctx, hidden, weight, bias, labels, smoothing, choices):  # type: ignore[no-untyped-def]
         wanted = any(ctx.needs_input_grad)
         dtype = torch.promote_types(hidden.dtype, torch.float32)
         loss = hidden.new_zeros((), dtype=dtype)
@@ -74,6 +84,8 @@ class PiecewiseCrossEntropy(torch.autograd.Function):
         for start in range(0, hidden.size(0), step):
             h, label = hidden[start : start + step], labels[start : start + step, None]
             logits = F.linear(h, weight, bias).to(dtype)
+            if choices is not None:
+                torch.argmax(logits, -1, out=choices[start : start + step])
             top = logits.amax(-1, keepdim=True)
             powers = logits.sub_(top)
             loss -= (1 - smoothing) * powers.gather(-1, label).sum()
@@ -107,4 +119,4 @@ class PiecewiseCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
-        return *(None if part is None else part * grad.to(part.dtype) for part in ctx.saved_tensors), None, None
+        return *(None if part is None else part * grad.to(part.dtype) for part in ctx.saved_tensors), None, None, None

@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 
 import clearhead
-from clearhead.data.batch import IGNORE
+from clearhead.data.batch import IGNORE, Batch
 from clearhead.model import DecoderOnly, EncoderOnly
 from clearhead.training import loss as loss_module
+from clearhead.training.loop import Objective
 from clearhead.training.loss import cross_entropy, fused_cross_entropy, summed_loss
 
 
@@ -35,22 +36,35 @@ def test_plain_and_fused_equal_torch(smoothing: float, bias: bool, rows: int, mo
             torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
 
 
+class Largest(torch.utils._python_dispatch.TorchDispatchMode):
+    """How many numbers the largest tensor has that is made inside."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.numbers = max(self.numbers, result.numel())
+        return result
+
+
 def test_fused_never_holds_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loss_module, "PIECE", 4 * 50)
-    largest = 0
-
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            nonlocal largest
-            result = function(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                largest = max(largest, result.numel())
-            return result
-
     hidden, weight = torch.randn(40, 8, requires_grad=True), torch.randn(50, 8, requires_grad=True)
-    with Watch():
+    with Largest() as largest:
         fused_cross_entropy(hidden, weight, None, torch.randint(0, 50, (40,)), 0.1).backward()
-    assert largest == 50 * 8  # the weight's gradient; all logits would be 40 * 50
+    assert largest.numbers == 50 * 8  # the weight's gradient; all logits would be 40 * 50
+
+
+def test_neither_does_validation_while_it_looks_for_the_first_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_module, "PIECE", 4 * 500)
+    sizes = {"d_model": 16, "heads": 2, "d_ff": 32, "decoder_layers": 1, "encoder_layers": 0, "kind": "decoder"}
+    model = clearhead.build(clearhead.configure("tiny", vocab_size=500, **sizes))
+    objective = Objective(model, 0.1, torch.float32).eval()
+    tokens = torch.randint(0, 500, (4, 10))
+    with torch.no_grad(), Largest() as largest:
+        objective(Batch({"tokens": tokens}, tokens, 40), True)
+    assert largest.numbers == 500 * 16  # the matrix; all logits would be 40 * 500
 
 
 def test_large_logits_stay_finite() -> None:
@@ -87,7 +101,18 @@ def test_summed_loss_counts_only_real_labels(kind: str, kernels: str) -> None:
     expected = F.cross_entropy(
         logits.flatten(0, -2), labels.flatten(), reduction="sum", label_smoothing=0.1, ignore_index=IGNORE
     )
-    torch.testing.assert_close(summed_loss(model, hidden, labels, 0.1), expected, rtol=1e-11, atol=1e-11)
+    choices = torch.empty_like(labels[labels != IGNORE])
+    for asked in (None, choices):
+        torch.testing.assert_close(summed_loss(model, hidden, labels, 0.1, asked), expected, rtol=1e-11, atol=1e-11)
+    assert torch.equal(choices, logits.argmax(-1)[labels != IGNORE])
+
+
+def test_a_model_without_classes_has_no_loss() -> None:
+    for kind in ("pooled", "none"):
+        model = clearhead.build(clearhead.configure("tiny", vocab_size=13, kind="encoder", head={"kind": kind}))
+        hidden = model.hidden(torch.zeros(1, 2, dtype=torch.long))
+        with pytest.raises(clearhead.InputError, match=rf"head\.kind = '{kind}' without head\.classes gives no logits"):
+            summed_loss(model, hidden, torch.zeros(1, dtype=torch.long))
 
 
 def test_bfloat16_is_close_to_float32() -> None:
