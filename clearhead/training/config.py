@@ -87,6 +87,14 @@ class TrainingSettings:
         decays = self.optimizer != "adam"
         require(decays or not self.weight_decay, "training.weight_decay needs training.optimizer = 'adamw' or 'muon'")
 
+    def validates(self, step: int) -> bool:
+        """Whether a validation follows this update."""
+        return step % self.validate_every == 0 or step == self.steps
+
+    def reports(self, step: int) -> bool:
+        """Whether a line of metrics follows this update."""
+        return step % self.log_every == 0 or self.validates(step)
+
 
 # What may differ when a run is continued: how long, what is shown and kept, and on which machinery it runs.
 MAY_CHANGE = frozenset(

@@ -41,7 +41,7 @@ class Progress:
     scale: float = 65_536.0  # float16: the loss is multiplied by this, so that small gradients do not vanish
     steady: int = 0  # float16: updates since the scale last changed
     seconds: float = 0.0  # spent training, over all interruptions
-    loss_sum: float = 0.0  # of the updates since the last line of metrics, …
+    loss_sum: float = 0.0  # of the updates since the last report was due, …
     loss_count: int = 0  # … and how many they are
 
 
@@ -50,6 +50,7 @@ class Update:
     """What the last update was like, for whoever reports it."""
 
     loss: float = math.nan  # per token, smoothed as trained
+    mean_loss: float = math.nan  # the same, over the updates since the last report was due
     rate: float = 0.0
     norm: float = math.nan  # of the gradient, before clipping
     tokens: int = 0  # that were predicted
@@ -133,12 +134,14 @@ class Loop:
                 (loss * (ranks.count / tokens * self.scale)).backward()
             total += loss.detach()
         norm = self.clip()
+        loss = ranks.sum(float(total))[0] / tokens
         self.update = Update(
-            loss=ranks.sum(float(total))[0] / tokens,
+            loss=loss,
             rate=learning_rate(step, settings, self.model.config.d_model),
             norm=norm,
             tokens=int(tokens),
             skipped=not self.finite(step, norm, indices),
+            mean_loss=self.mean_loss(step, loss),
         )
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -147,6 +150,15 @@ class Loop:
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         progress.step, progress.batch = step, progress.batch + 1
+
+    def mean_loss(self, step: int, loss: float) -> float:
+        """The mean loss up to this step, from after the last one that was reported."""
+        progress = self.progress
+        progress.loss_sum, progress.loss_count = progress.loss_sum + loss, progress.loss_count + 1
+        mean = progress.loss_sum / progress.loss_count
+        if self.settings.reports(step):
+            progress.loss_sum, progress.loss_count = 0.0, 0
+        return mean
 
     def next_batch(self) -> list[int]:
         """The examples of the next global batch; epochs follow one another, each in its own order."""

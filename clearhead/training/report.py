@@ -39,17 +39,15 @@ class Metrics:
 
     def __call__(self, loop: Loop) -> None:
         update, progress, step = loop.update, loop.progress, loop.progress.step
-        progress.loss_sum, progress.loss_count = progress.loss_sum + update.loss, progress.loss_count + 1
         self.tokens += update.tokens
-        logged = step % loop.settings.log_every == 0 or step == loop.settings.steps
-        if not (logged or update.validation):
+        if not loop.settings.reports(step):
             return
         now = time.perf_counter()
         self.speed = self.tokens / max(now - self.since, 1e-9)
         row: dict[str, Any] = {
             "step": step,
             "epoch": progress.epoch,
-            "loss": progress.loss_sum / progress.loss_count,
+            "loss": update.mean_loss,
             "rate": update.rate,
             "norm": update.norm,
             "tokens_per_second": round(self.speed),
@@ -59,7 +57,6 @@ class Metrics:
             row["validation"] = update.validation
         if loop.settings.precision == "float16":
             row["scale"] = progress.scale
-        progress.loss_sum, progress.loss_count = 0.0, 0
         self.tokens, self.since = 0, now
         append(self.path, json.dumps(row) + "\n")
 

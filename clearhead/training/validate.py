@@ -22,7 +22,7 @@ class Validation:
 
     def __call__(self, loop: Loop) -> None:
         settings, progress = loop.settings, loop.progress
-        if progress.step % settings.validate_every and progress.step != settings.steps:
+        if not settings.validates(progress.step):
             return
         scores = loop.update.validation = evaluate(loop.objective, self.data, self.batches, loop.ranks)
         if progress.best is None or scores["loss"] < progress.best:

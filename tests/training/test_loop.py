@@ -3,6 +3,9 @@
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +17,8 @@ from clearhead.training.config import TrainingSettings
 from clearhead.training.distributed import Ranks
 from clearhead.training.loop import Loop, Progress, seed_of
 from clearhead.training.optimizer import build_optimizers
+from clearhead.training.report import Metrics, read_metrics
+from clearhead.training.schedule import learning_rate
 from clearhead.training.validate import Validation, evaluate
 from tests.training import small
 
@@ -206,6 +211,26 @@ def test_validation_is_the_plain_loss_and_exact_is_what_greedy_search_would_scor
     assert scores["accuracy"] == pytest.approx(right / count)
     assert scores["exact"] == pytest.approx(exact / len(parts.validation))
     assert 0.05 < scores["exact"] < 1 or scores["accuracy"] < 1  # otherwise this test would compare ones
+
+
+def test_what_is_remembered_does_not_depend_on_who_reports(tmp_path: Path) -> None:
+    remembered, losses = [], []
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    for callbacks in ([lambda loop: losses.append(loop.update.loss)], [metrics], [metrics, metrics]):
+        torch.manual_seed(0)
+        stop = partial(stop_at, 13)  # before the last report is due
+        loop = Loop(small.model(), small.splits().train, settings(steps=20, log_every=5), callbacks=[*callbacks, stop])
+        loop.run()
+        remembered.append(replace(loop.progress, seconds=0.0))
+    assert remembered[0] == remembered[1] == remembered[2]
+    assert (remembered[0].loss_sum, remembered[0].loss_count) == (sum(losses[10:]), 3)
+    rows = read_metrics(tmp_path / "metrics.jsonl")
+    assert [row["step"] for row in rows[:2]] == [5, 10]
+    assert [row["loss"] for row in rows[:2]] == [sum(losses[:5]) / 5, sum(losses[5:10]) / 5]
+
+
+def stop_at(step: int, loop: Loop) -> None:
+    loop.stop = "interrupted" if loop.progress.step == step else ""
 
 
 def greedy(model: torch.nn.Module, batch: Batch) -> list[int]:
