@@ -15,7 +15,7 @@ machine; what every operation does and what autograd keeps is written down for t
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -70,9 +70,6 @@ class Cost:
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
-
-    def as_dict(self) -> dict[str, int]:
-        return asdict(self)
 
 
 def total(costs: Iterable[Cost]) -> Cost:

@@ -11,7 +11,7 @@ from typing import Any
 
 from clearhead.disk import write_whole
 from clearhead.errors import InputError
-from clearhead.lab.experiment import FIRST_SEED, Cell, Experiment, Numbers, Results
+from clearhead.lab.experiment import FIRST_SEED, Cell, Experiment, Results
 from clearhead.machine import machine
 
 FORMAT = "clearhead-lab-1"
@@ -98,13 +98,6 @@ def gathered(experiment: Experiment, results: Results, folder: Path, quick: bool
         "verdict": {"word": verdict.word, "sentence": verdict.sentence},
         "cells": [{"arm": cell.arm, "seed": cell.seed, "numbers": cell.numbers} for cell in results.cells],
     }
-
-
-def read_gathered(path: Path) -> tuple[dict[str, Any], Results]:
-    """Such a document, and the results in it."""
-    content = read_json(path)
-    cells: list[tuple[str, int, Numbers]] = [(row["arm"], row["seed"], row["numbers"]) for row in content["cells"]]
-    return content, Results(content["sizes"], [Cell(*row) for row in cells])
 
 
 def command(experiment: Experiment, quick: bool, seeds: int) -> str:

@@ -2,21 +2,29 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clearhead.errors import InputError
 from clearhead.lab import store
 from clearhead.lab.catalogue import everything, find
-from clearhead.lab.experiment import FIRST_SEED, Verdict
+from clearhead.lab.experiment import FIRST_SEED, Cell, Results, Verdict
 from clearhead.lab.report import write_report
 
 PUBLISHED = sorted((Path(__file__).resolve().parents[2] / "docs" / "lab").glob("*.json"))
 
 
+def published(path: Path) -> tuple[dict[str, Any], Results]:
+    """A published document, and the results in it."""
+    content = store.read_json(path)
+    cells = [Cell(row["arm"], row["seed"], row["numbers"]) for row in content["cells"]]
+    return content, Results(content["sizes"], cells)
+
+
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
 def test_published_verdicts_follow_from_their_numbers(path: Path) -> None:
-    content, results = store.read_gathered(path)
+    content, results = published(path)
     experiment = find(content["experiment"])
     verdict = experiment.verdict(results)
     assert {"word": verdict.word, "sentence": verdict.sentence} == content["verdict"]
@@ -29,7 +37,7 @@ def test_published_verdicts_follow_from_their_numbers(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
 def test_published_page_says_the_same(path: Path) -> None:
-    content, _ = store.read_gathered(path)
+    content, _ = published(path)
     page = (path.parents[1] / "lab.md").read_text(encoding="utf-8")
     assert f"## {content['experiment']}\n" in page
     assert content["verdict"]["sentence"][1:] in page
@@ -43,7 +51,7 @@ def test_a_changed_number_changes_the_verdict() -> None:
 
     def verdict(losses: dict[str, float], entropy: float = 0.05, gradient: float = 0.05) -> Verdict:
         cells = [
-            store.Cell(
+            Cell(
                 arm,
                 seed,
                 {
@@ -56,7 +64,7 @@ def test_a_changed_number_changes_the_verdict() -> None:
             for seed in (1, 2, 3)
         ]
         sizes = {"d_k": [512], "trained_d_k": [128]}
-        return experiment.verdict(store.Results(sizes, cells))
+        return experiment.verdict(Results(sizes, cells))
 
     assert verdict(arms).word == "holds only if"
     assert verdict(arms | {"unscaled, small start": 0.75}).word == "holds"
@@ -84,14 +92,14 @@ def test_both_halves_of_a_claim_count(smoothed: float, averaged: float, word: st
         for arm, exact in (("none", 0.8), ("0.1", 0.8 + smoothed), ("0.3", 0.8)):
             gain = averaged + (noise if arm == "none" else 0) - 0.002
             numbers = {"loss": 0.3 + 0.1 * (arm != "none") + noise, "exact": exact + noise * (arm == "0.1")}
-            cells.append(store.Cell(arm, seed, {**numbers, "mean_exact": numbers["exact"] + gain}))
-    assert find("label-smoothing").verdict(store.Results({}, cells)).word == word
+            cells.append(Cell(arm, seed, {**numbers, "mean_exact": numbers["exact"] + gain}))
+    assert find("label-smoothing").verdict(Results({}, cells)).word == word
 
 
 def test_the_report_is_one_page_that_needs_nothing_else(tmp_path: Path) -> None:
     if not PUBLISHED:
         pytest.skip("no results are published yet")
-    content, results = store.read_gathered(PUBLISHED[0])
+    content, results = published(PUBLISHED[0])
     experiment = find(content["experiment"])
     quick = "--quick" in content["command"]
     for cell in results.cells:
