@@ -3,8 +3,9 @@
 Names are loaded on first use, so that `import clearhead` costs nothing and only what computes imports torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from clearhead.lazy import on_first_use
 
 if TYPE_CHECKING:  # the names of _HOME once more, because a type checker does not follow __getattr__
     from clearhead.decoding.load import load as load
@@ -18,24 +19,17 @@ if TYPE_CHECKING:  # the names of _HOME once more, because a type checker does n
 __version__ = "0.1.0"
 
 _HOME = {
-    "InputError": "clearhead.errors",
-    "KVCache": "clearhead.model",
-    "ModelConfig": "clearhead.model",
-    "build": "clearhead.model",
-    "configure": "clearhead.model",
-    "load": "clearhead.decoding.load",
-    "trace": "clearhead.model",
+    "InputError": "errors",
+    "KVCache": "model",
+    "ModelConfig": "model",
+    "build": "model",
+    "configure": "model",
+    "load": "decoding.load",
+    "trace": "model",
 }
 
 __all__ = ["__version__", *_HOME]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'clearhead' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value  # so that a submodule of the same name cannot take its place
-    return value
+__getattr__ = on_first_use(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

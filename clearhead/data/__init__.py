@@ -4,8 +4,9 @@ Read in this order: `batch` (what a model is trained on), `plan` (which examples
 sequence), then the tasks. `build(DataSettings(task="copy"))` gives the datasets of a recipe.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from clearhead.lazy import on_first_use
 
 if TYPE_CHECKING:  # the names of _HOME once more, because a type checker does not follow __getattr__
     from clearhead.data.batch import IGNORE as IGNORE
@@ -33,10 +34,4 @@ _HOME = {
 }
 
 __all__ = [*_HOME]
-
-
-def __getattr__(name: str) -> object:
-    # on first use, because most of it needs torch and reading a recipe does not
-    if name not in _HOME:
-        raise AttributeError(f"module 'clearhead.data' has no attribute {name!r}")
-    return getattr(import_module(f"clearhead.data.{_HOME[name]}"), name)
+__getattr__ = on_first_use(__name__, _HOME)  # because most of it needs torch and reading a recipe does not

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clearhead.data.batch import IGNORE, Batch, Example, Kind, Skipped, generator
+from clearhead.data.batch import IGNORE, Batch, Example, Kind, generator
 from clearhead.data.text import Text
-from clearhead.data.windows import Stream, encode_documents
+from clearhead.data.windows import Windows, encode_documents
 from clearhead.errors import InputError
 from clearhead.tokenizer.base import Tokenizer
 
@@ -40,7 +40,7 @@ def chances(
     return ((x ^ (x >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
 
 
-class MaskedTokens:
+class MaskedTokens(Windows):
     """Windows onto a text with some of the tokens to be guessed; which ones is a function of (seed, epoch, window):
     in each epoch others, in validation always the same."""
 
@@ -50,18 +50,9 @@ class MaskedTokens:
     def __init__(self, text: Text, tokenizer: Tokenizer, context: int, shifted: bool) -> None:
         if MASK not in tokenizer.special:
             raise InputError(f"task = 'masked' needs a tokenizer with the special token {MASK!r}")
-        self.tokenizer = tokenizer
-        self.skipped: list[Skipped] = text.skipped
-        self.stream = Stream(encode_documents(text, tokenizer), text, context, shifted)
+        super().__init__(encode_documents(text, tokenizer), text, tokenizer, context, shifted)
         self.reserved = np.array(list(tokenizer.special.values()))
         self.ordinary = np.setdiff1d(np.arange(tokenizer.size), self.reserved)
-
-    def __len__(self) -> int:
-        return self.stream.windows
-
-    def plan(self, seed: int, epoch: int, max_tokens: int) -> list[list[int]]:
-        """Here `max_tokens` counts all tokens of the windows, not only those to be guessed."""
-        return self.stream.plan(seed, epoch, max_tokens)
 
     def collate(self, indices: Sequence[int], seed: int = 0, epoch: int = 0) -> Batch:
         places, real, documents = self.stream.places(indices, seed, epoch)
@@ -92,6 +83,3 @@ class MaskedTokens:
             whole = torch.where(labels == IGNORE, tokens, labels)
             examples.append(Example(self.tokenizer.decode(tokens.tolist()), self.tokenizer.decode(whole.tolist())))
         return examples
-
-    def name(self, index: int) -> str:
-        return self.stream.name(index)

@@ -80,24 +80,35 @@ def encode_documents(text: Text, tokenizer: Tokenizer) -> list[Ids]:
     return [np.array(ids, dtype=np.int32) for ids in documents]
 
 
-class NextTokens:
+class Windows:
+    """What the datasets of windows have in common: an example is a window onto a stream of ids."""
+
+    def __init__(self, documents: Sequence[Ids], text: Text, tokenizer: Tokenizer, context: int, shifted: bool) -> None:
+        self.tokenizer = tokenizer
+        self.skipped: list[Skipped] = text.skipped
+        self.stream = Stream(documents, text, context, shifted)
+
+    def __len__(self) -> int:
+        return self.stream.windows
+
+    def plan(self, seed: int, epoch: int, max_tokens: int) -> list[list[int]]:
+        """Here `max_tokens` counts all tokens of the windows, whether they are to be predicted or not."""
+        return self.stream.plan(seed, epoch, max_tokens)
+
+    def name(self, index: int) -> str:
+        return self.stream.name(index)
+
+
+class NextTokens(Windows):
     """For a language model: at each position, the token that follows in its document."""
 
     kind: Kind = "decoder"
     head: dict[str, Any] = {}  # noqa: RUF012 (nobody writes to it)
 
     def __init__(self, text: Text, tokenizer: Tokenizer, context: int, shifted: bool) -> None:
-        self.tokenizer = tokenizer
-        self.skipped: list[Skipped] = text.skipped
         documents = encode_documents(text, tokenizer)
-        self.stream = Stream([ids[:-1] for ids in documents], text, context, shifted)
+        super().__init__([ids[:-1] for ids in documents], text, tokenizer, context, shifted)
         self.labels: Ids = np.concatenate([ids[1:] for ids in documents])
-
-    def __len__(self) -> int:
-        return self.stream.windows
-
-    def plan(self, seed: int, epoch: int, max_tokens: int) -> list[list[int]]:
-        return self.stream.plan(seed, epoch, max_tokens)
 
     def collate(self, indices: Sequence[int], seed: int = 0, epoch: int = 0) -> Batch:
         places, real, documents = self.stream.places(indices, seed, epoch)
@@ -116,6 +127,3 @@ class NextTokens:
         cut = max(1, stream.context // 4)
         decode = self.tokenizer.decode
         return [Example(decode(window[:cut]), decode(window[cut:])) for window in windows]
-
-    def name(self, index: int) -> str:
-        return self.stream.name(index)

@@ -8,8 +8,9 @@
 It needs only torch and knows nothing of Clearhead's own models. Names are loaded on first use.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from clearhead.lazy import on_first_use
 
 if TYPE_CHECKING:  # the names of _HOME once more, because a type checker does not follow __getattr__
     from clearhead.doctor.describe import CausalLM as CausalLM
@@ -39,9 +40,4 @@ _HOME = {
 }
 
 __all__ = [*_HOME]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'clearhead.doctor' has no attribute {name!r}")
-    return getattr(import_module(f"clearhead.doctor.{_HOME[name]}"), name)
+__getattr__ = on_first_use(__name__, _HOME)

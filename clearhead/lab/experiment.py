@@ -73,6 +73,14 @@ class Results:
         """The same for each place of a list; as long as the shortest, where one ended early."""
         return [interval(values) for values in zip(*self.each(arm, name), strict=False)]
 
+    def intervals(self, arms: Iterable[str], name: str) -> dict[str, Interval]:
+        """`interval` of each arm."""
+        return {arm: self.interval(arm, name) for arm in arms}
+
+    def curves(self, arms: Iterable[str], name: str) -> dict[str, list[Interval]]:
+        """`curve` of each arm."""
+        return {arm: self.curve(arm, name) for arm in arms}
+
     def difference(self, arm: str, other: str, name: str) -> Interval:
         """Arm minus other, seed by seed: what the seed does to both of them cancels out."""
         pairs = zip(self.each(arm, name), self.each(other, name), strict=True)

@@ -4,8 +4,9 @@ config (recipes) · schedule · loss · optimizer · loop (the loop itself), the
 attached to it; distributed (more than one process); session, which puts them together.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from clearhead.lazy import on_first_use
 
 if TYPE_CHECKING:  # the names of _HOME once more, because a type checker does not follow __getattr__
     from clearhead.training.config import Recipe as Recipe
@@ -23,10 +24,4 @@ _HOME = {
 }
 
 __all__ = [*_HOME]
-
-
-def __getattr__(name: str) -> object:
-    # on first use, because a recipe can be read without torch
-    if name not in _HOME:
-        raise AttributeError(f"module 'clearhead.training' has no attribute {name!r}")
-    return getattr(import_module(f"clearhead.training.{_HOME[name]}"), name)
+__getattr__ = on_first_use(__name__, _HOME)  # because a recipe can be read without torch

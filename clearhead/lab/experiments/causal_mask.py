@@ -129,11 +129,11 @@ def figure(results: Results) -> Figure:
     drawn, axes = panels(3)
     points = results.sizes["points"]
     steps = [results.sizes["steps"] / points * (number + 1) for number in range(points)]
-    courses = {arm: results.curve(arm, "course") for arm in ARMS}
+    courses = results.curves(ARMS, "course")
     lines(axes[0], steps, courses, "update", "training loss (nats per character)", "What training shows", least=0)
-    alone = {arm: results.interval(arm, "alone") for arm in ARMS}
+    alone = results.intervals(ARMS, "alone")
     dots(axes[1], alone, "validation loss (nats per character)", "What generation meets: no future to see")
-    leaks = {arm: results.interval(arm, "leak") for arm in WRONG}
+    leaks = results.intervals(WRONG, "leak")
     dots(axes[2], leaks, "change of earlier logits (root mean square)", "Leak: later text is changed", order=[*ARMS])
     return drawn
 

@@ -98,7 +98,7 @@ def figure(results: Results) -> Figure:
     title = f"{results.sizes['parameters']:,} parameters"
     lines(axes[0], DEPTHS, losses, "layers", "loss (nats per character)", title, "x")
     deepest = [*ARMS][-1]
-    first = {arm: results.curve(arm, "to_first") for arm in ARMS}
+    first = results.curves(ARMS, "to_first")
     numbers = list(range(DEPTHS[-1] + 1))
     lines(
         axes[1], numbers, first, "after layer", "similarity to the embedding (CKA)", "Layers move away from the input"

@@ -135,12 +135,12 @@ def verdict(results: Results) -> Verdict:
 def figure(results: Results) -> Figure:
     drawn, axes = panels(4)
     lengths, label = results.sizes["lengths"], "time for the next token (ms)"
-    times = {arm: results.curve(arm, "time_milliseconds") for arm in ARMS}
+    times = results.curves(ARMS, "time_milliseconds")
     lines(axes[0], lengths, times, "tokens of text so far", label, "Decoder-only: time", "xy")
     held = {arm: kept(results.interval(arm, "bytes"), lengths) for arm in ARMS if arm != "no cache"}
     label_memory, title = "memory of the cache (MiB)", "Decoder-only: memory"
     lines(axes[1], lengths, held, "tokens of text so far", label_memory, title, "xy", [*ARMS])
-    times = {arm: results.curve(arm, "time_crossed") for arm in ARMS}
+    times = results.curves(ARMS, "time_crossed")
     title = f"Encoder-decoder, {SHORT} tokens of text: time"
     lines(axes[2], lengths, times, "tokens of the source", label, title, "xy")
     source = kept(results.interval("8 kv heads", "source_bytes"), [lengths[-1]] * len(lengths))

@@ -133,15 +133,15 @@ def figure(results: Results) -> Figure:
     drawn, axes = panels(4)
     points = results.sizes["points"]
     steps = [results.sizes["steps"] / points * (number + 1) for number in range(points)]
-    courses = {arm: results.curve(arm, "course") for arm in ARMS}
+    courses = results.curves(ARMS, "course")
     lines(axes[0], steps, courses, "update", "training loss (nats per token)", "Every loss falls", "y")
     for panel, name, title in (
         (axes[1], "accuracy", "What is lost, in batches like those of training"),
         (axes[2], "alone", "What is lost, one list at a time: no padding"),
     ):
-        right = {arm: results.interval(arm, name) for arm in ARMS}
+        right = results.intervals(ARMS, name)
         dots(panel, right, "share of right answers, validation", title)
-    moved = {arm: results.interval(arm, "neighbours") for arm in ARMS}
+    moved = results.intervals(ARMS, "neighbours")
     dots(axes[3], moved, "change of the logits (root mean square)", "Other lists of the batch change places")
     return drawn
 

@@ -131,9 +131,9 @@ def verdict(results: Results) -> Verdict:
 def figure(results: Results) -> Figure:
     drawn, axes = panels(2, width=5.6, height=4)
     lengths = results.sizes["lengths"]
-    times = {arm: results.curve(arm, "time_milliseconds") for arm in ARMS}
+    times = results.curves(ARMS, "time_milliseconds")
     lines(axes[0], lengths, times, "length (tokens)", "time, forward and backward (ms)", "Time", "xy")
-    held = {arm: results.curve(arm, "memory_megabytes") for arm in ARMS}
+    held = results.curves(ARMS, "memory_megabytes")
     lines(axes[1], lengths, held, "length (tokens)", "peak memory (MiB)", "Memory", "xy")
     return drawn
 

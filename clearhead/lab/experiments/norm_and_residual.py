@@ -124,17 +124,17 @@ def figure(results: Results) -> Figure:
     drawn, axes = panels(6)
     depths, trained = results.sizes["depths"], results.sizes["trained"]
     for panel, initialisation in zip(axes, INITIALISATIONS, strict=False):
-        ratios = {arm: results.curve(arm, f"ratio {initialisation}") for arm in ARMS}
+        ratios = results.curves(ARMS, f"ratio {initialisation}")
         label = "gradient, first layer / last (log₁₀)"
         lines(panel, depths, ratios, "layers", label, f"Untrained, {initialisation}", "x")
-    layers = {arm: results.curve(arm, "layers xavier") for arm in ARMS}
+    layers = results.curves(ARMS, "layers xavier")
     numbers = list(range(1, depths[-1] + 1))
     lines(axes[3], numbers, layers, "layer", "gradient (log₁₀ of its norm)", f"Untrained, xavier, {depths[-1]} layers")
     for panel, start, title in (
         (axes[4], "warm", "Trained with warm-up"),
         (axes[5], "cold", "Trained without warm-up"),
     ):
-        losses = {arm: results.curve(arm, start) for arm in ARMS}
+        losses = results.curves(ARMS, start)
         lines(panel, trained, losses, "layers", "validation loss (nats per token)", title, "xy")
     return drawn
 

@@ -142,16 +142,16 @@ def worse(results: Results, arm: str) -> Interval:
 def figure(results: Results) -> Figure:
     drawn, axes = panels(4)
     title = f"Text: trained on {results.sizes['context']} characters"
-    bits = {arm: results.curve(arm, "bits") for arm in ARMS}
+    bits = results.curves(ARMS, "bits")
     lines(axes[0], FACTORS, bits, "length / length in training", "loss (bits per character)", title, "x")
-    copied = {arm: results.curve(arm, "copied") for arm in ARMS}
+    copied = results.curves(ARMS, "copied")
     title = f"Copying: trained on up to {results.sizes['list']} numbers"
     lines(axes[1], FACTORS, copied, "length / length in training", "share of right tokens", title, "x", share=True)
     for panel, name, title in (
         (axes[2], "keys", "Untrained: gradient into each key"),
         (axes[3], "query", "Untrained: gradient into the query, per key"),
     ):
-        shares = {arm: results.curve(arm, name) for arm in ARMS}
+        shares = results.curves(ARMS, name)
         distances = [2**power for power in range(len(shares["rope"]))]
         lines(panel, distances, shares, "distance between them (tokens)", "gradient (share of largest)", title, "xy")
     return drawn

@@ -184,15 +184,15 @@ def verdict(results: Results) -> Verdict:
 
 def figure(results: Results) -> Figure:
     drawn, axes = panels(3)
-    times = {arm: results.curve(arm, "time_milliseconds") for arm in ARMS}
+    times = results.curves(ARMS, "time_milliseconds")
     label = "time for 2,048 tokens (ms)"
     title = "A training step, forward and backward"
     lines(axes[0], results.sizes["lengths"], times, "length of a sequence (tokens)", label, title, "xy")
-    updates = {arm: results.curve(arm, "updates") for arm in ARMS}
+    updates = results.curves(ARMS, "updates")
     distances, across = results.sizes["distances"], "filler in between (tokens)"
     title = f"Until a copy is learned, at most {results.sizes['steps']:,}"
     lines(axes[1], distances, updates, across, "updates", title, "x")
-    shares = {arm: results.curve(arm, "recalled") for arm in ARMS}
+    shares = results.curves(ARMS, "recalled")
     title = "How well it is learned then"
     lines(axes[2], distances, shares, across, "share of symbols recalled", title, "x", share=True)
     return drawn

@@ -118,9 +118,9 @@ def figure(results: Results) -> Figure:
         (axes[1], "entropy", "entropy of the weights (1 = even)", "Random queries and keys: softmax", "x"),
         (axes[2], "gradient", "gradient reaching the scores", "Random queries and keys: gradient", "xy"),
     ):
-        curves = {arm: results.curve(arm, name) for arm in ARMS}
+        curves = results.curves(ARMS, name)
         lines(panel, widths, curves, "d_k, width of a head", label, title, log)
-    courses = {arm: results.curve(arm, "course") for arm in ARMS}
+    courses = results.curves(ARMS, "course")
     stretch = results.sizes["steps"] / results.sizes["points"]
     steps = [stretch * (number + 1) for number in range(results.sizes["points"])]
     title = f"Training to sort, d_k = {results.sizes['trained_d_k'][-1]}"

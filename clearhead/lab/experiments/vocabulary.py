@@ -75,7 +75,7 @@ def verdict(results: Results) -> Verdict:
 def figure(results: Results) -> Figure:
     drawn, axes = panels(3)
     sizes = results.sizes["vocabularies"]
-    bits = {arm: results.curve(arm, "bits") for arm in ARMS}
+    bits = results.curves(ARMS, "bits")
     lines(axes[0], sizes, bits, "vocabulary (tokens)", "loss (bits per byte)", "Loss", "x")
     shares: dict[str, list[Interval]] = {
         "parameters in the embedding": results.curve("same total", "embedding"),

@@ -68,7 +68,7 @@ def verdict(results: Results) -> Verdict:
 def figure(results: Results) -> Figure:
     drawn, axes = panels(2)
     sizes = results.sizes["vocabularies"]
-    bits = {arm: results.curve(arm, "bits") for arm in ARMS}
+    bits = results.curves(ARMS, "bits")
     lines(axes[0], sizes, bits, "vocabulary (tokens)", "validation loss (bits per byte)", "Loss", "x")
     counts = {arm: results.curve(arm, "parameters") for arm in ARMS if arm != "tied, same size"}
     lines(axes[1], sizes, counts, "vocabulary (tokens)", "parameters (thousands)", "Parameters", "xy", [*ARMS])
