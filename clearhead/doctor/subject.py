@@ -324,3 +324,8 @@ class Subject:
     def exact(self) -> bool:
         """Can equality be asked for at all? In 16 bits it cannot."""
         return max(self.tolerance(view) / self.spread(view) for view in self.views) < 0.05
+
+    def require_exact(self) -> None:
+        """For probes that compare outputs: they have no say where equality cannot be asked for."""
+        if not self.exact():
+            raise NotArmed("equality cannot be asked for in 16 bits")

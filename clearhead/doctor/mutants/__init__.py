@@ -7,6 +7,7 @@ matches it fails loudly. Numbers from 1 to 83 are the catalogue's; rows that beg
 
 import linecache
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import import_module, resources
 from types import ModuleType
@@ -23,7 +24,7 @@ class Mutant:
     id: str
     title: str
     host: str  # the module in hosts/ that changes
-    variant: str  # the description it is examined under, a key of describe_hosts.VARIANTS
+    variant: str  # the description it is examined under, a key of hosts.describe.VARIANTS
     healthy: str
     broken: str
     causes: tuple[str, ...]  # ids in causes/ that a right diagnosis may give
@@ -33,6 +34,21 @@ class Mutant:
     @property
     def edits(self) -> tuple[tuple[str, str], ...]:
         return ((self.healthy, self.broken), *self.also)
+
+
+def planted(
+    host: str,
+    held_out: Collection[str],  # ids
+    id: str,
+    title: str,
+    variant: str,
+    healthy: str,
+    broken: str,
+    *causes: str,
+    also: tuple[tuple[str, str], ...] = (),
+) -> Mutant:
+    """A row of a host's table; with the first two arguments given, what the tables are made of."""
+    return Mutant(id, title, host, variant, healthy, broken, causes, also, held_out=id in held_out)
 
 
 def source(host: str) -> str:

@@ -1,6 +1,8 @@
 """Bugs planted in the decoder-only host: head shapes, causal masks, positions, window, packing, cache."""
 
-from clearhead.doctor.mutants import Mutant
+from functools import partial
+
+from clearhead.doctor.mutants import planted
 
 SPLIT = "q = self.query(x).view(batch, length, config.heads, self.head_width).transpose(1, 2)"
 MERGE = "return self.out(mixed.transpose(1, 2).reshape(batch, length, width))"
@@ -12,15 +14,9 @@ SCORES = "scores = q @ k.transpose(-2, -1) / math.sqrt(self.head_width)"
 BLOCKS = "self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))"
 TIE = "            self.head.weight = self.embedding.weight"
 
-
-def row(
-    id: str, title: str, variant: str, healthy: str, broken: str, *causes: str, also: tuple[tuple[str, str], ...] = ()
-) -> Mutant:
-    return Mutant(id, title, "decoder", variant, healthy, broken, causes, also, held_out=id in HELD_OUT)
-
-
 HELD_OUT = {"2", "6", "5b", "12", "61", "64", "x20", "9", "16", "22b", "31", "34", "44", "48", "51", "60b", "67", "8",
             "x03", "x06", "x09", "x12", "x15", "x18", "x21"}  # fmt: skip
+row = partial(planted, "decoder", HELD_OUT)
 
 MUTANTS = [
     row(

@@ -1,15 +1,11 @@
 """Bugs planted in the encoder host: axes, padding, positions, initialisation, evaluation."""
 
-from clearhead.doctor.mutants import Mutant
+from functools import partial
 
-
-def row(
-    id: str, title: str, variant: str, healthy: str, broken: str, *causes: str, also: tuple[tuple[str, str], ...] = ()
-) -> Mutant:
-    return Mutant(id, title, "encoder", variant, healthy, broken, causes, also, held_out=id in HELD_OUT)
-
+from clearhead.doctor.mutants import planted
 
 HELD_OUT = {"e1", "e37", "x31", "39", "58", "e26", "x33", "x36"}
+row = partial(planted, "encoder", HELD_OUT)
 
 POSITIONS = "x = self.dropout(x + self.table[: x.size(1)])"
 MASK = "scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)"

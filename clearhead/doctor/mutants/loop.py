@@ -1,15 +1,11 @@
 """Bugs planted in the training loop of the hosts: labels, normalisers, accumulation, optimizer, schedule."""
 
-from clearhead.doctor.mutants import Mutant
+from functools import partial
 
-
-def row(
-    id: str, title: str, variant: str, healthy: str, broken: str, *causes: str, also: tuple[tuple[str, str], ...] = ()
-) -> Mutant:
-    return Mutant(id, title, "loop", variant, healthy, broken, causes, also, held_out=id in HELD_OUT)
-
+from clearhead.doctor.mutants import planted
 
 HELD_OUT = {"76", "x61", "72", "79", "x63", "x66", "x69", "82"}
+row = partial(planted, "loop", HELD_OUT)
 
 FLAT = "flat, wanted = logits.reshape(-1, logits.size(-1)), labels.reshape(-1)"
 OLD = '    old = model.get_submodule("head").get_parameter("weight")\n'

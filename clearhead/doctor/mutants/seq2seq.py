@@ -1,15 +1,11 @@
 """Bugs planted in the encoder-decoder host: additive masks, cross-attention, state of decoding."""
 
-from clearhead.doctor.mutants import Mutant
+from functools import partial
 
-
-def row(
-    id: str, title: str, variant: str, healthy: str, broken: str, *causes: str, also: tuple[tuple[str, str], ...] = ()
-) -> Mutant:
-    return Mutant(id, title, "seq2seq", variant, healthy, broken, causes, also, held_out=id in HELD_OUT)
-
+from clearhead.doctor.mutants import planted
 
 HELD_OUT = {"s2", "27", "83", "s68", "x43", "x46", "x49"}
+row = partial(planted, "seq2seq", HELD_OUT)
 
 HIDDEN = "hidden = torch.ones(target.size(1), offset + target.size(1), dtype=torch.bool).triu(1 + offset)"
 MASK = "mask = hide(hidden, x.dtype)"

@@ -82,8 +82,7 @@ def run(subject: Subject) -> list[Finding]:
     spec: Any = subject.spec
     if getattr(spec, "cached", None) is None:
         raise NotArmed("no cached() described")
-    if not subject.exact():
-        raise NotArmed("equality cannot be asked for in 16 bits")
+    subject.require_exact()
     model = subject.fresh()
     length = max(11, (spec.window or 0) + 5)
     if length > 200:

@@ -25,8 +25,7 @@ def loss_and_gradient(subject: Subject, model: nn.Module, batch: tuple[Tensor, .
 def run(subject: Subject) -> list[Finding]:
     if subject.spec.loss is None:
         raise NotArmed("no loss() described")
-    if not subject.exact():
-        raise NotArmed("equality cannot be asked for in 16 bits")
+    subject.require_exact()
     model, pad = subject.without_dropout(), subject.spec.pad
     batch = batch_of(subject, padded=True)
     value, gradient = loss_and_gradient(subject, model, batch)

@@ -122,8 +122,7 @@ def refused(subject: Subject, view: View) -> list[Finding]:
 
 
 def run(subject: Subject) -> list[Finding]:
-    if not subject.exact():
-        raise NotArmed("equality cannot be asked for in 16 bits")
+    subject.require_exact()
     findings: list[Finding] = []
     for view in subject.views:
         length = longest(subject, view)

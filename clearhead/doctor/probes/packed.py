@@ -13,8 +13,7 @@ def run(subject: Subject) -> list[Finding]:
     spec: Any = subject.spec
     if getattr(spec, "packed", None) is None:
         raise NotArmed("no packed() described")
-    if not subject.exact():
-        raise NotArmed("equality cannot be asked for in 16 bits")
+    subject.require_exact()
     model = subject.model()
     texts = [subject.tokens(2, length, seed=100 + length) for length in (4, 6, 3)]
     tokens = torch.cat(texts, dim=1)

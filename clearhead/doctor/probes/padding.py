@@ -119,6 +119,5 @@ def run(subject: Subject) -> list[Finding]:
     views = [view for view in subject.views if view.padded]
     if not views:
         raise NotArmed("forward takes no padding mask")
-    if not subject.exact():
-        raise NotArmed("equality cannot be asked for in 16 bits")
+    subject.require_exact()
     return [finding for view in views for finding in examine(subject, view)]

@@ -9,7 +9,7 @@ from collections import defaultdict
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
+from clearhead.doctor.finding import ERROR, WARNING, Finding
 from clearhead.doctor.subject import Subject, gap, outputs
 from clearhead.doctor.watch import Watch
 
@@ -164,8 +164,7 @@ def ties_and_tables(subject: Subject) -> list[Finding]:
 
 
 def run(subject: Subject) -> list[Finding]:
-    if not subject.exact():
-        raise NotArmed("equality cannot be asked for in 16 bits")
+    subject.require_exact()
     found = [*shared(subject), *identical(subject), *ties_and_tables(subject)]
     # where outputs are random, a change in them says nothing
     return [*gradients(subject), *found, *saved(subject)] if subject.repeatable else found

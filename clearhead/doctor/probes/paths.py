@@ -8,8 +8,7 @@ from clearhead.doctor.subject import Subject, gap
 def run(subject: Subject) -> list[Finding]:
     if not subject.spec.paths:
         raise NotArmed("no other paths described")
-    if not subject.exact():
-        raise NotArmed("equality cannot be asked for in 16 bits")
+    subject.require_exact()
     findings = []
     for view in subject.views:
         model, tokens = subject.model(), subject.tokens()

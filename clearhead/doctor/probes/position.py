@@ -157,8 +157,7 @@ def slopes(scores: Tensor, where: str) -> list[Finding]:
 
 def run(subject: Subject) -> list[Finding]:
     findings: list[Finding | None] = []
-    if not subject.exact():
-        raise NotArmed("equality cannot be asked for in 16 bits")
+    subject.require_exact()
     for view in subject.views:
         if subject.spec.positions != "none":
             missing = order_matters(subject, view)

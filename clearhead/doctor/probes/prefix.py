@@ -9,8 +9,7 @@ def run(subject: Subject) -> list[Finding]:
     views = [view for view in subject.views if view.causal]
     if not views:
         raise NotArmed("an encoder's outputs depend on the whole input")
-    if not subject.exact():
-        raise NotArmed("equality cannot be asked for in 16 bits")
+    subject.require_exact()
     findings = []
     for view in views:
         model, tokens, tolerance = subject.model(), subject.tokens(2), subject.tolerance(view)
