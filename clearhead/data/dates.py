@@ -12,7 +12,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from clearhead.data.batch import Example, generator
-from clearhead.data.forms import Form, Written, all_forms, month_readings
+from clearhead.data.forms import Form, WrittenDate, all_forms, month_readings
 from clearhead.data.pairs import Pairs
 from clearhead.errors import InputError
 from clearhead.tokenizer import Characters, Tokenizer
@@ -79,7 +79,7 @@ def date_characters(locales: Sequence[str]) -> Characters:
 class Dates(Pairs):
     """Pairs of a date as written and as ISO 8601, that know from which characters each part of the date comes."""
 
-    def __init__(self, written: Sequence[Written], dates: Sequence[datetime.date], tokenizer: Tokenizer) -> None:
+    def __init__(self, written: Sequence[WrittenDate], dates: Sequence[datetime.date], tokenizer: Tokenizer) -> None:
         texts = [Example(source.text, date.isoformat()) for source, date in zip(written, dates, strict=True)]
         super().__init__(texts, tokenizer, files="dates task")
         self.written = written

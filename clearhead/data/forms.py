@@ -35,7 +35,7 @@ class Piece(NamedTuple):
     table: tuple[str, ...]
 
 
-class Written(NamedTuple):
+class WrittenDate(NamedTuple):
     """A date as text, and from which characters (start, end) its year, month and day can be read."""
 
     text: str
@@ -50,7 +50,7 @@ class Form:
     name: str  # the name in the locale data: full, long, medium, short, or a skeleton like yMMMd
     pieces: tuple[Piece, ...]
 
-    def write(self, date: datetime.date, case: str = "as is", commas: bool = True) -> Written:
+    def write(self, date: datetime.date, case: str = "as is", commas: bool = True) -> WrittenDate:
         """The date in this form; `case` is "as is", "lower" or "upper"."""
         row = {"month": date.month - 1, "day": date.day - 1, "weekday": date.weekday(), "": 0}
         text, parts = "", {}
@@ -64,7 +64,7 @@ class Form:
             if part in ("year", "month", "day"):
                 parts[part] = (len(text), len(text) + len(word))
             text += word
-        return Written(text, parts)
+        return WrittenDate(text, parts)
 
     def has(self, part: str) -> bool:
         return any(piece.part == part for piece in self.pieces)

@@ -1,12 +1,13 @@
 """Byte-pair encoding: learn merges, apply them, read and write the ecosystem's formats.
 
 Read in this order: `split` (text into words), `learn` (words into merges), `merge` (merges applied to a word),
-`bytepair` (the tokenizer made of them). Nothing here imports torch or anything else of clearhead.
+`bytepair` (the tokenizer made of them). Nothing here imports torch, and of the rest of clearhead only `errors` and
+`disk`.
 """
 
 from clearhead.tokenizer.base import SPECIAL, StreamDecoder, Tokenizer
 from clearhead.tokenizer.bytepair import BytePair
-from clearhead.tokenizer.companions import Characters, Integers
+from clearhead.tokenizer.characters_and_integers import Characters, Integers
 from clearhead.tokenizer.corpus import read_texts
 from clearhead.tokenizer.formats import load
 from clearhead.tokenizer.learn import train

@@ -16,7 +16,7 @@ from typing import Any
 
 from clearhead.disk import write_whole
 from clearhead.errors import InputError
-from clearhead.tokenizer import companions, huggingface
+from clearhead.tokenizer import characters_and_integers, huggingface
 from clearhead.tokenizer.base import Tokenizer
 from clearhead.tokenizer.bytepair import BytePair, Merge, alphabet_symbols
 from clearhead.tokenizer.huggingface import printable, unprintable
@@ -45,7 +45,7 @@ def load(
         if file.name in (vocabulary, merges):
             return read_gpt2(file.with_name(vocabulary), file.with_name(merges))
     content = _read_json(file)
-    read = companions.from_json if "clearhead" in content else huggingface.from_json
+    read = characters_and_integers.from_json if "clearhead" in content else huggingface.from_json
     return read(content, str(file))
 
 

@@ -15,7 +15,7 @@ from clearhead.training.config import TrainingSettings
 from clearhead.training.muon import Muon
 
 
-def groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+def parameter_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """The parameters that decay (matrices) and those that do not (norms, biases)."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return [p for p in parameters if p.dim() >= 2], [p for p in parameters if p.dim() < 2]
@@ -23,7 +23,7 @@ def groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
 
 def build_optimizers(model: nn.Module, settings: TrainingSettings) -> list[torch.optim.Optimizer]:
     """One optimizer, or for Muon two; each parameter belongs to exactly one."""
-    matrices, vectors = groups(model)
+    matrices, vectors = parameter_groups(model)
     betas, epsilon = (settings.beta1, settings.beta2), settings.epsilon
     if settings.optimizer == "adam":
         return [torch.optim.Adam([*matrices, *vectors], betas=betas, eps=epsilon, **kernels(model))]

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.candidate_losses import CandidateLoss, enumerate_losses
 from clearhead.doctor.describe import CausalLM, Encoder, EncoderDecoder
 from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
-from clearhead.doctor.hypotheses import Hypothesis, enumerate_losses
 from clearhead.doctor.subject import Subject, outputs, parameters_of
 
 BACKWARDS = "labels shifted backwards"
@@ -82,23 +82,23 @@ def other_readings(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...]
     return readings
 
 
-def explain(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[float, Hypothesis, str] | None:
-    """The value, the hypothesis that fits it best, and the reading of the inputs it needs; None if nothing fits."""
+def explain(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[float, CandidateLoss, str] | None:
+    """The value, the candidate that fits it best, and the reading of the inputs it needs; None if nothing fits."""
     value, tokens = value_of(subject, model, batch), batch[-1]
     shift = 0 if isinstance(subject.spec, Encoder) else 1
     spec = subject.spec
     ignorable = tuple(token for token in (0, 1, 2) if token != spec.pad)
     limit = 1e-6 if subject.tolerance(subject.views[0]) <= 1e-6 * subject.spread(subject.views[0]) else 1e-5
     readings = [*declared_readings(subject, model, batch), *other_readings(subject, model, batch)]
-    fitting: list[tuple[float, Hypothesis, str]] = []
+    fitting: list[tuple[float, CandidateLoss, str]] = []
     for reading, logits in readings:
         if logits.size(1) != tokens.size(1):
             continue
-        for hypothesis in enumerate_losses(logits, tokens, shift, spec.pad, spec.label_smoothing, ignorable):
-            if reading == BACKWARDS and hypothesis.pairing != BACKWARDS:
+        for candidate in enumerate_losses(logits, tokens, shift, spec.pad, spec.label_smoothing, ignorable):
+            if reading == BACKWARDS and candidate.pairing != BACKWARDS:
                 continue
-            if abs(hypothesis.value - value) <= limit * max(1.0, abs(value)):
-                fitting.append((value, hypothesis, reading))
+            if abs(candidate.value - value) <= limit * max(1.0, abs(value)):
+                fitting.append((value, candidate, reading))
     # the declared loss if it fits at all; of several others the simplest
     return next((found for found in fitting if found[1].healthy and not found[2]), fitting[0] if fitting else None)
 

@@ -31,8 +31,8 @@ def states(model: Transformer, tokens: Tensor) -> list[Tensor]:
     """The embedding and the state after each layer, (B, S, D) each."""
     with torch.no_grad(), trace(model) as seen:
         model(tokens)
-    roads = [tensor for path, tensor in seen.named("residual").items() if "feed_forward" in path]
-    return [seen["embedding.embedding"], *roads]
+    after_layers = [tensor for path, tensor in seen.named("residual").items() if "feed_forward" in path]
+    return [seen["embedding.embedding"], *after_layers]
 
 
 def similarity(one: Tensor, two: Tensor) -> float:

@@ -14,7 +14,7 @@ from torch import nn
 
 from clearhead.lab.drawing import lines, panels
 from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
-from clearhead.lab.roads import NoResidual
+from clearhead.lab.no_residual import NoResidual
 from clearhead.lab.training import brief, lists, small, train
 from clearhead.model import ModelConfig, build
 from clearhead.model.residual import Residual
@@ -33,14 +33,14 @@ INITIALISATIONS = ("xavier", "gpt2", "xavier by depth")
 
 
 def rebuild(model: Any, arm: str, initialisation: str) -> None:
-    """Put the arm's road in place of each residual, and shrink what writes into it, if asked to."""
+    """Give each residual the arm's form, and shrink what writes into it, if asked to."""
     for layer in model.encoder.layers:
         for name in ("self_attention_residual", "feed_forward_residual"):
-            road: Residual = getattr(layer, name)
+            residual: Residual = getattr(layer, name)
             if arm in ("no norm", "neither"):
-                road.norm = nn.Identity()
+                residual.norm = nn.Identity()
             if arm in ("no residual", "neither"):
-                setattr(layer, name, NoResidual(road.norm))
+                setattr(layer, name, NoResidual(residual.norm))
         if initialisation == "xavier by depth":
             with torch.no_grad():
                 for matrix in (layer.self_attention.out.weight, layer.feed_forward.outer.weight):

@@ -14,7 +14,7 @@ OTHERS = ", over the other tokens"  # smoothing spread over V - 1 tokens: anothe
 
 
 @dataclass(frozen=True)
-class Hypothesis:
+class CandidateLoss:
     """One reading of a loss: which label each output was compared with, and how the terms were averaged."""
 
     pairing: str
@@ -64,7 +64,7 @@ def averages(terms: Tensor, real: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 def enumerate_losses(
     logits: Tensor, tokens: Tensor, shift: int, pad: int | None, smoothing: float, ignorable: tuple[int, ...] = ()
-) -> Iterator[Hypothesis]:
+) -> Iterator[CandidateLoss]:
     """Every candidate, the declared one first."""
     for twice in (False, True):
         prepared = logits.softmax(dim=-1) if twice else logits
@@ -86,7 +86,7 @@ def enumerate_losses(
                 for smooth, terms in smoothings(right, spread, others, keep, smoothing).items():
                     for average, value in averages(terms, keep):
                         label = f"{average}, {ignored}" if ignored else average
-                        yield Hypothesis(name, label, smooth, float(value))
+                        yield CandidateLoss(name, label, smooth, float(value))
 
 
 def smoothings(right: Tensor, spread: Tensor, others: Tensor, keep: Tensor, smoothing: float) -> dict[str, Tensor]:
