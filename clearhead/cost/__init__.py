@@ -1,1 +1,1 @@
-"""What a model costs, part by part: counted without running it (account.py), or measured (clock.py)."""
+"""What a model costs, part by part: counted in a pass without memory (account.py), or measured (clock.py)."""

@@ -1,8 +1,8 @@
 """What a model costs, counted part by part: parameters, FLOPs, activation memory, KV cache.
 
-Nothing here is a formula that could drift away from the code. The model itself runs, forward and backward, on tensors
-that have shapes and types but no memory (torch's fake tensors), so the largest preset is counted on the smallest
-machine; what every operation does and what autograd keeps is written down for the part that was at work.
+Formulas drift away from the code, so the model itself runs, forward and backward, on tensors that have shapes and types
+but no memory (torch's fake tensors): the largest preset is counted on the smallest machine. What every operation does
+and what autograd keeps is written down for the part that was at work. Only the KV cache is computed from the sizes.
 
 * FLOPs are those of the matrix products, a multiplication and an addition counting two. Softmax, norms and the like
   are left out, as everyone leaves them out: they cost time by moving memory, not by arithmetic. A causal mask saves
@@ -10,7 +10,8 @@ machine; what every operation does and what autograd keeps is written down for t
 * Activations are the bytes that must stay alive between the forward and the backward pass: every tensor that autograd
   has saved, and the model's output. One that several parts need is counted once, for the first. Parameters, gradients
   and what a kernel needs only while it runs are not in it, nor is the loss.
-* The KV cache is what decoding holds for a batch of `length` tokens (and `source_length` of them on the other side).
+* The KV cache is what decoding holds for a batch of `length` tokens (and `source_length` of them on the other side):
+  a key and a value of each key/value head and layer.
 """
 
 from collections import defaultdict

@@ -1,7 +1,8 @@
 """The shape cheat-sheet: every named tensor of a pass, with the letters of its dimensions and their numbers.
 
-It is read off a traced pass of the model itself, so it cannot say what the code does not do. The pass has padding, so
-that the masks are there to be seen, and tensors without memory, so that it costs the same for every preset.
+Names and shapes are read off a traced pass of the model itself, so they cannot say what the code does not do; what each
+tensor is, is said here. The pass has padding, so that the masks are there to be seen, and tensors without memory, so
+that it costs the same for every preset.
 """
 
 from dataclasses import dataclass, replace
@@ -59,11 +60,10 @@ def sheet(config: ModelConfig, size: Size | None = None) -> list[Shape]:
     for path, tensor in taken.tensors.items():
         module, _, name = path.rpartition(".")
         stack, _, inside = module.partition(".layers.0.")
+        stack, module = (stack, inside) if inside else ("", module)
         letters = spell(name, taken.letters[path], tensor)
-        if inside:
-            rows.append(Shape(stack, layers[stack], inside, name, letters, tuple(tensor.shape), meaning(inside, name)))
-        else:
-            rows.append(Shape("", 1, module, name, letters, tuple(tensor.shape), meaning(module, name)))
+        said = meaning(config, module, name)
+        rows.append(Shape(stack, layers.get(stack, 1), module, name, letters, tuple(tensor.shape), said))
     return rows
 
 
@@ -78,8 +78,14 @@ def spell(name: str, letters: str, tensor: Tensor) -> tuple[str, ...]:
     return tuple("1" if name == "mask" and size == 1 and letter != "B" else letter for letter, size in named)
 
 
-def meaning(module: str, name: str) -> str:
+def meaning(config: ModelConfig, module: str, name: str) -> str:
     """What the tensor is, in a few words; `output` means one thing in attention and another in feed-forward."""
     name = name.split("#")[0]
+    if name == "positions" and not config.embedding.scaled:
+        return "added to the rows"
+    if name == "residual" and config.norm.placement == "pre":
+        return "x + sub-layer(norm(x))"
+    if name == "scores" and module == "self_attention" and config.positions.kind == "alibi":
+        return "q kᵀ / √d − m × distance"
     owner = "attention" if module.endswith("attention") else module
     return MEANINGS.get(f"{owner}.{name}", MEANINGS.get(name, ""))

@@ -1,4 +1,4 @@
-"""One test item for each probe: put two lines into a test file, and every pull request is examined.
+"""One test item for each probe: put these lines into a test file, and every pull request is examined.
 
 from clearhead import doctor
 from mypackage.model import spec

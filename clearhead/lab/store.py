@@ -1,7 +1,7 @@
 """Where results are kept: one small JSON file for each arm and seed, so that an interrupted run goes on.
 
 A file appears whole or not at all, and holds the sizes it was measured at: if these have changed since, it is measured
-again. `gather` puts all cells of an experiment into one file, for the report and for whoever wants to check a verdict.
+again. `gathered` puts all cells of an experiment into one document, for the report and for whoever wants to check it.
 """
 
 import json

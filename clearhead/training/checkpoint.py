@@ -1,7 +1,7 @@
 """Checkpoints: what a run needs to go on as if nothing had happened, and which of them to keep.
 
 A checkpoint is the weights, the optimizer's tensors and the loop's few scalars. Sharded tensors are gathered before
-they are written and shared out again when they are read, so it says nothing of how many processes there were: two can
+they are written and shared out again when they are read, so it does not matter how many processes there were: two can
 go on where one stopped. Resuming takes the newest checkpoint that is whole; a damaged one is reported and passed over.
 """
 

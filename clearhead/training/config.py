@@ -1,8 +1,9 @@
 """A recipe: everything a training is told, as one annotated TOML file of five tables.
 
-`model`, `data`, `tokenizer`, `training` and `decoding` become frozen dataclasses. A key that does not exist is an error
-that names the nearest one that does, because a misspelt key that is silently ignored costs a training run. Recipes come
-with the package and are found by name (`copy`, `dates`, `multi30k`); a path names one of your own.
+`data`, `tokenizer`, `training` and `decoding` become frozen dataclasses; so does `model`, as soon as the data say which
+kind and vocabulary it needs. A key that does not exist is an error that names the nearest one that does, because a
+misspelt key that is silently ignored costs a training run. Recipes come with the package and are found by name (`copy`,
+`dates`, `multi30k`); a path names one of your own.
 """
 
 from collections.abc import Iterable, Mapping

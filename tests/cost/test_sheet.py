@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clearhead.cost.account import Size
-from clearhead.cost.sheet import MEANINGS, sheet
+from clearhead.cost.sheet import sheet
 from clearhead.model import PRESETS, ModelConfig, build, configure, trace
 
 # sizes that no two letters share, so that a swapped dimension cannot hide
@@ -30,7 +30,7 @@ def test_letters_stand_for_their_numbers(preset: str) -> None:
             ):
                 length = 7
             assert size == {**NUMBERS, "S": length, "T": length}[letter], row
-        assert row.meaning in MEANINGS.values()
+        assert row.meaning
         assert row.layers == {"encoder": config.encoder_layers, "decoder": config.decoder_layers, "": 1}[row.stack]
 
 
@@ -46,6 +46,20 @@ def test_the_sheet_is_the_trace_of_a_real_pass() -> None:
     }
     found = {".".join(filter(None, (row.stack, row.module, row.name))): row.sizes for row in sheet(config, SIZE)}
     assert found == wanted
+
+
+def test_what_is_said_of_a_tensor_is_true_of_this_model() -> None:
+    def said(config: ModelConfig) -> dict[tuple[str, str], str]:
+        return {(row.module, row.name): row.meaning for row in sheet(config, SIZE)}
+
+    paper, gpt2 = said(configure("base", **SMALL)), said(configure("gpt2", **SMALL))
+    assert paper["embedding", "positions"] == "added to the scaled rows"
+    assert gpt2["embedding", "positions"] == "added to the rows"
+    assert paper["feed_forward_residual", "residual"] == "x + sub-layer(x)"
+    assert gpt2["feed_forward_residual", "residual"] == "x + sub-layer(norm(x))"
+    alibi = said(configure("base", **SMALL, positions={"kind": "alibi"}))
+    assert alibi["self_attention", "scores"] == "q kᵀ / √d − m × distance"
+    assert alibi["cross_attention", "scores"] == paper["self_attention", "scores"] == "q kᵀ / √d"
 
 
 def test_masks_show_where_they_broadcast() -> None:

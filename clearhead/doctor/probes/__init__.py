@@ -1,6 +1,6 @@
 """One probe a file. A probe is a module with `run(subject) -> list[Finding]`; it raises NotArmed when it has no say.
 
-`QUICK` probes take well under a second each on a tiny model; the others train something or use long inputs.
+Those in `SLOW` train something or use long inputs; a quick examination leaves them out.
 """
 
 from collections.abc import Callable
