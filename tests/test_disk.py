@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_the_bytes_are_on_the_disk_before_they_get_their_name(tmp_path: Path, mo
     for name in ("fsync", "replace"):
         real = getattr(os, name)
 
-        def noted(*given: object, name: str = name, real: object = real) -> object:
+        def noted(*given: object, name: str = name, real: Any = real) -> object:
             order.append(name)
             return real(*given)
 

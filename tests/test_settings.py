@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import pytest
 
-from clearhead.cli.chosen import chosen_model
 from clearhead.cli.options import chosen_settings
+from clearhead.cli.preset_or_run import chosen_model
 from clearhead.errors import InputError
 from clearhead.settings import from_dict, merge, parse_assignment, to_dict
 from clearhead.training.config import load_recipe

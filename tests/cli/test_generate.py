@@ -39,7 +39,7 @@ def test_score_writes_what_python_gives(run: Path, text_run: Path, tmp_path: Pat
     )
 
 
-def test_score_reads_files_as_training_does(run: Path, tmp_path: Path, call: Call) -> None:  # noqa: F811
+def test_score_reads_files_as_training_does(run: Path, tmp_path: Path, call: Call) -> None:
     content = b"the cat\r\na dog sat"
     for name, same in (("s", content), ("marked", b"\xef\xbb\xbf" + content), ("packed", gzip.compress(content))):
         (tmp_path / name).write_bytes(same)

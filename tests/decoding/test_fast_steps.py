@@ -14,7 +14,7 @@ from clearhead.decoding.greedy import greedy
 from clearhead.decoding.prepared import PreparedLinear
 from clearhead.decoding.sample import Sampling, sample
 from clearhead.decoding.steps import ModelSteps
-from clearhead.lab.roads import NoResidual
+from clearhead.lab.no_residual import NoResidual
 from clearhead.model import DecoderOnly, EncoderDecoder, attention, configure, trace
 from clearhead.model.attention import split_heads
 from clearhead.model.attention_inputs import AttentionInputs

@@ -10,8 +10,8 @@ import clearhead
 from clearhead.decoding.load import LoadedModel
 from clearhead.decoding.scoring import score_pairs
 from clearhead.errors import InputError
-from clearhead.model import EncoderDecoder, EncoderOnly
 from clearhead.machine import pick_device
+from clearhead.model import EncoderDecoder, EncoderOnly
 from tests.decoding.models import byte_tokenizer, opinionated, small_run
 
 LINES = ["the cat sat", "", "Ünïcödé 日本", "the dog sat on the mat and the cat", "</s> is text"]

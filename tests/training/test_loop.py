@@ -18,7 +18,6 @@ from clearhead.training.distributed import Ranks
 from clearhead.training.loop import Loop, Progress, seed_of
 from clearhead.training.optimizer import build_optimizers
 from clearhead.training.report import Metrics, read_metrics
-from clearhead.training.schedule import learning_rate
 from clearhead.training.validate import Validation, evaluate
 from tests.training import small
 

@@ -109,7 +109,7 @@ def test_summed_loss_counts_only_real_labels(kind: str, kernels: str) -> None:
 
 def test_a_model_without_classes_has_no_loss() -> None:
     for kind in ("pooled", "none"):
-        model = clearhead.build(clearhead.configure("tiny", vocab_size=13, kind="encoder", head={"kind": kind}))
+        model = EncoderOnly(clearhead.configure("tiny", vocab_size=13, kind="encoder", head={"kind": kind}))
         hidden = model.hidden(torch.zeros(1, 2, dtype=torch.long))
         with pytest.raises(clearhead.InputError, match=rf"head\.kind = '{kind}' without head\.classes gives no logits"):
             summed_loss(model, hidden, torch.zeros(1, dtype=torch.long))

@@ -55,9 +55,6 @@ class RecurrentModel(nn.Module):
         states: Tensor = self.lstm(self.embedding(tokens, AttentionInputs()))[0]
         return states
 
-    def vocabulary(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        return hidden, self.output.matrix(self.embedding), self.output.bias
-
     def head(self, hidden: Tensor) -> Tensor:
         return self.output(hidden, self.embedding)
 
