@@ -14,7 +14,7 @@ from clearhead.cli.main import app
 from tests.cli.test_main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = ("clearhead", "tests", "docs", "bench", "recipes", "examples")
 
 
@@ -116,6 +116,28 @@ def test_the_readme_s_python_runs() -> None:
     assert programs
     for program in programs:
         exec(compile(program, "README.md", "exec"), {})
+
+
+def test_the_readme_s_pass_is_the_code() -> None:
+    files = [ROOT / "clearhead" / "model" / name for name in ("transformer.py", "layer.py")]
+    quoted = blocks(ROOT / "README.md", "py")
+    assert len(quoted) == len(files)
+    for path, lines in zip(files, quoted, strict=True):
+        assert lines in path.read_text(), f"README.md quotes {path.name} otherwise than it stands there"
+
+
+def test_nothing_is_used_before_it_was_read() -> None:
+    """In the order of the README, which is that of clearhead/model/__init__.py, and has every file of the folder."""
+    folder = ROOT / "clearhead" / "model"
+    order = re.findall(r"\]\(clearhead/model/(\w+)\.py\)", prose(ROOT / "README.md").partition("Read in this order")[2])
+    assert sorted(order) == sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+    told = (folder / "__init__.py").read_text().split('"""')[1].partition("look things up in:")[2]
+    assert [name for name in re.split(r"[\s·]+", told) if name] == order
+    for place, name in enumerate(order):
+        for node in ast.walk(ast.parse((folder / f"{name}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("clearhead.model."):
+                used = str(node.module).split(".")[2]
+                assert used in order[:place], f"{name}.py uses {used}.py, which comes later in the README"
 
 
 def test_the_readme_s_table_is_what_the_command_prints() -> None:

@@ -1,7 +1,8 @@
-"""The Transformer, one concept a file. Read in this order:
+"""The Transformer, one concept a file. Start with the pass (`DecoderOnly.hidden` in transformer, `forward` in layer),
+then read in this order, in which nothing is used before it was read; config is to look things up in:
 
-config · embedding · positions · masks · attention · feedforward · norm · residual · encoder · decoder · transformer,
-then sight (what the queries of a stack may see), cache, dropout, initialise and trace.
+config · trace · dropout · norm · masks · positions · cache · attention_inputs · embedding · attention · feedforward ·
+residual · layer · encoder · decoder · heads · initialise · transformer · presets
 """
 
 from clearhead.model.attention import attention, fused_attention
