@@ -12,6 +12,8 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,9 @@ class Side:
         self.package = package
         model = self.part("model")
         torch.manual_seed(0)
-        self.model = model.build(model.configure(vocab_size=VOCABULARY, dropout=0.0, head={"bias": True}, **SIZES[size]))
+        self.model = model.build(
+            model.configure(vocab_size=VOCABULARY, dropout=0.0, head={"bias": True}, **SIZES[size])
+        )
         if state is None:
             with torch.no_grad():
                 for parameter in self.model.parameters():
@@ -82,39 +86,41 @@ class Side:
         return loss.detach()
 
 
+def compare(size: str, what: set[str], rounds: int) -> None:
+    now = Side("clearhead", size)
+    before = Side("clearhead_before", size, now.model.state_dict())
+    torch.manual_seed(1)
+    for batch, beam in ((1, 1), (32, 1), (32, 4)) if "decode" in what else ():
+        source = torch.randint(4, VOCABULARY, (batch, SOURCE))
+        assert now.decode(source, beam) == before.decode(source, beam), "the two decode differently"
+        sides = [partial(side.decode, source, beam) for side in (now, before)]
+        race(f"decoding, {size}, batch {batch}, beam {beam}", sides, batch * NEW, rounds // (3 if beam > 1 else 1))
+    for batch, length in ((64, 24), (8, 200)) if "train" in what else ():
+        source, target = torch.randint(4, VOCABULARY, (2, batch, length))
+        real = torch.arange(length) < torch.randint(length // 2, length + 1, (batch, 1))
+        passes = [partial(side.train, source, target, real) for side in (now, before)]
+        torch.testing.assert_close(passes[0](), passes[1](), rtol=1e-4, atol=1e-4)
+        race(f"forward and backward, {size}, {batch} x {length}", passes, batch * length, rounds // 2)
+
+
+def race(title: str, sides: Sequence[Callable[[], object]], tokens: int, rounds: int) -> None:
+    names = ("this checkout", "the other")
+    ours, peer = (Contestant(name, side, torch_threads) for name, side in zip(names, sides, strict=True))
+    compete([ours, peer], max(5, rounds))
+    report(title, ours, [peer], "tokens/s", tokens)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path, help="the folder of the other checkout")
-    parser.add_argument("what", nargs="*", default=["decode", "train", "tiny", "base"], help="decode, train, tiny, base")
+    parser.add_argument("what", nargs="*", help="decode, train, tiny, base; all unless given")
     parser.add_argument("--rounds", type=int, default=15)
     chosen = parser.parse_args()
-    what = set(chosen.what)
-    sizes = [size for size in SIZES if size in what] or list(SIZES)
     print(machine())
     with tempfile.TemporaryDirectory() as folder:
         rename(chosen.checkout.resolve(), Path(folder))
-        for size in sizes:
-            now = Side("clearhead", size)
-            before = Side("clearhead_before", size, now.model.state_dict())
-            torch.manual_seed(1)
-            if "decode" in what or not what & {"decode", "train"}:
-                for batch, beam in ((1, 1), (32, 1), (32, 4)):
-                    source = torch.randint(4, VOCABULARY, (batch, SOURCE))
-                    assert now.decode(source, beam) == before.decode(source, beam), "the two decode differently"
-                    ours = Contestant("this checkout", lambda s=source, b=beam: now.decode(s, b), torch_threads)
-                    peer = Contestant("the other", lambda s=source, b=beam: before.decode(s, b), torch_threads)
-                    compete([ours, peer], max(5, chosen.rounds // 3) if size == "base" and beam > 1 else chosen.rounds)
-                    report(f"decoding, {size}, batch {batch}, beam {beam}", ours, [peer], "tokens/s", batch * NEW)
-            if "train" in what or not what & {"decode", "train"}:
-                for batch, length in ((64, 24), (8, 200)):
-                    tokens = torch.randint(4, VOCABULARY, (2, batch, length))
-                    real = torch.arange(length) < torch.randint(length // 2, length + 1, (batch, 1))
-                    args = (tokens[0], tokens[1], real)
-                    torch.testing.assert_close(now.train(*args), before.train(*args), rtol=1e-4, atol=1e-4)
-                    ours = Contestant("this checkout", lambda a=args: now.train(*a), torch_threads)
-                    peer = Contestant("the other", lambda a=args: before.train(*a), torch_threads)
-                    compete([ours, peer], max(5, chosen.rounds // 2))
-                    report(f"forward and backward, {size}, {batch} x {length}", ours, [peer], "tokens/s", batch * length)
+        for size in [size for size in SIZES if size in chosen.what] or SIZES:
+            compare(size, {"decode", "train"} & set(chosen.what) or {"decode", "train"}, chosen.rounds)
 
 
 if __name__ == "__main__":

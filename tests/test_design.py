@@ -106,7 +106,7 @@ def test_names_loaded_on_first_use_are_known_to_type_checkers(path: Path) -> Non
     """A package that loads its names lazily (`_HOME`) lists them under `if TYPE_CHECKING:` too."""
     package = ".".join(path.parent.relative_to(ROOT).parts)
     home = import_module(package)._HOME
-    lazily = {(name if "." in name else f"{package}.{name}") + f".{key}" for key, name in home.items()}
+    lazily = {f"{package}.{name}.{key}" for key, name in home.items()}
     checked = [
         node for node in tree(path).body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     ]

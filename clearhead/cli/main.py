@@ -2,27 +2,13 @@
 
 import os
 import sys
+from importlib import import_module
+from pkgutil import iter_modules
 
 import typer
 
 from clearhead import __version__
-from clearhead.cli import (
-    attention,
-    average,
-    demo,
-    doctor,
-    encode,
-    evaluate,
-    generate,
-    lab,
-    plot,
-    profile,
-    score,
-    shapes,
-    tokenizer,
-    train,
-    translate,
-)
+from clearhead.cli import commands
 from clearhead.cli.usage import STYLE, UsageError, mistake
 from clearhead.errors import InputError
 
@@ -49,22 +35,25 @@ def options(
     """What can be said before the command."""
 
 
-# Every command, in the order of the help. `app.command("name")(module.function)`, or `app.add_typer(module.app)`.
-app.command()(shapes.shapes)
-app.command()(profile.profile)
-app.command()(demo.demo)
-app.command("train")(train.train)
-app.command()(average.average)
-app.command()(plot.plot)
-app.command()(translate.translate)
-app.command()(generate.generate)
-app.command()(score.score)
-app.command()(evaluate.evaluate)
-app.command()(encode.encode)
-app.command()(attention.attention)
-app.add_typer(tokenizer.app)
-app.add_typer(lab.app)
-app.command()(doctor.doctor)
+# How the help begins; a command that is not listed here comes after these.
+ORDER = (
+    *("shapes", "profile", "demo", "train", "average", "plot"),
+    *("translate", "generate", "score", "evaluate", "encode", "attention"),
+)
+
+
+def add_commands() -> None:
+    """Every file of cli/commands is a command: a Typer called `app`, or a function of the file's name."""
+    found = sorted(module.name for module in iter_modules(commands.__path__))
+    for name in sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)):
+        module = import_module(f"{commands.__name__}.{name}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app)
+        else:
+            app.command(name)(getattr(module, name))
+
+
+add_commands()
 
 
 def main() -> None:

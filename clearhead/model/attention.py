@@ -48,7 +48,7 @@ def attention(
 ) -> tuple[Tensor, Tensor]:
     """softmax(q kᵀ / √d) v. Returns the mixed values and the weights that mixed them."""
     check_fit(q, k, v)
-    check_may_attend(may_attend, q, k)
+    check_may_attend(may_attend, (*q.shape[:3], k.size(2)))
     if causal:
         may_attend = combine(may_attend, causal_mask(q.size(-2), k.size(-2), q.device))
     if k.size(1) != q.size(1):  # grouped-query attention: neighbouring query heads share a key/value head
@@ -82,7 +82,7 @@ def softmax_or_zeros(scores: Tensor) -> Tensor:
 
 
 def check_fit(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Refuse queries, keys and values that do not belong together, instead of broadcasting them into nonsense."""
+    """Refuse what does not belong together, instead of broadcasting it into nonsense."""
     fits = q.dim() == k.dim() == 4 and k.shape[:-1] == v.shape[:-1] and q.size(1) % k.size(1) == 0
     if not fits or k.shape[::3] != q.shape[::3]:  # B and d
         raise InputError(
@@ -128,9 +128,8 @@ class MultiHeadAttention(nn.Module):
         if memory is not None and cache is not None and cache.length:
             k, v = cache.all()  # a memory does not change while decoding: projected once
         else:
-            source = x if memory is None else memory
-            k = self.split_heads(self.key(source), self.key_value_heads)  # (B, G, T, d)
-            v = self.split_heads(self.value(source), self.key_value_heads)
+            k = self.split_heads(self.key(x if memory is None else memory), self.key_value_heads)  # (B, G, T, d)
+            v = self.split_heads(self.value(x if memory is None else memory), self.key_value_heads)
             if inputs.rotation is not None:
                 q, k = rotate(q, *inputs.rotation, self.layout), rotate(k, *inputs.rotation, self.layout)
             if cache is not None:
@@ -142,6 +141,8 @@ class MultiHeadAttention(nn.Module):
 
 # ---- the fused twin ------------------------------------------------------------------------------------------------
 
+SHORT = 64  # keys
+
 
 def fused_attention(
     q: Tensor,
@@ -152,18 +153,29 @@ def fused_attention(
     causal: bool = False,
     dropout_rate: float = 0.0,
 ) -> tuple[Tensor, Tensor | None]:
-    """The same values as `attention`, never holding (S, T) scores. Makes no weights to look at."""
+    """The same values as `attention`, without holding (S, T) scores for long. Makes no weights to look at."""
     if recording():
         return attention(q, k, v, may_attend, bias, causal, dropout_rate)
     check_fit(q, k, v)
-    check_may_attend(may_attend, q, k)
+    check_may_attend(may_attend, (*q.shape[:3], k.size(2)))
+    # few keys: plain matrix products, which two threads share better than the kernel's tiles
+    short = k.size(-2) <= SHORT and q.size(1) == k.size(1) and q.device.type == "cpu"
+    if causal and (short or may_attend is not None or bias is not None or q.size(-2) != k.size(-2)):
+        # the kernel's own causal mask is aligned top left and takes no other beside it
+        may_attend, causal = combine(may_attend, causal_mask(q.size(-2), k.size(-2), q.device)), False
+    if short:
+        scores = (q / math.sqrt(q.size(-1))) @ k.transpose(-2, -1)
+        scores = scores if bias is None else scores + bias.to(q.dtype)
+        if may_attend is None:
+            return dropout(torch.softmax(scores, -1), dropout_rate, training=True, fused=True) @ v, None
+        # very low but finite, so that a query with nothing to look at has no NaN; what it mixes is then taken back
+        low = torch.zeros(may_attend.shape, dtype=q.dtype).masked_fill(~may_attend, torch.finfo(q.dtype).min / 2)
+        weights = dropout(torch.softmax(scores + low, -1), dropout_rate, training=True, fused=True)
+        return weights @ v * may_attend.any(-1, keepdim=True), None
     if q.size(-2) == 1 and q.size(1) != k.size(1):  # decoding: no key is repeated for the heads that share it
         mask, added = (None if x is None else fold_heads(x, k.size(1)) for x in (may_attend, bias))
         context, _ = fused_attention(fold_heads(q, k.size(1)), k, v, mask, added, dropout_rate=dropout_rate)
         return context.reshape(q.size(0), -1, 1, v.size(-1)), None
-    if causal and (may_attend is not None or bias is not None or q.size(-2) != k.size(-2)):
-        # the kernel's own causal mask is aligned top left and takes no other beside it
-        may_attend, causal = combine(may_attend, causal_mask(q.size(-2), k.size(-2), q.device)), False
     if bias is not None:
         bias = bias.to(q.dtype)
         may_attend = bias if may_attend is None else bias.masked_fill(~may_attend, -math.inf)

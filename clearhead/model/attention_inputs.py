@@ -6,8 +6,10 @@ documents end, how much a cache holds already. Positions count real tokens, so p
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
+from clearhead.errors import InputError
 from clearhead.model.cache import KVCache
 from clearhead.model.config import ModelConfig
 from clearhead.model.masks import combine, document_mask, padding_mask, window_mask
@@ -26,6 +28,15 @@ class AttentionInputs:
     rotation: tuple[Tensor, Tensor] | None = None  # cosines and sines that turn queries and keys: RoPE
 
 
+def check_tokens(tokens: Tensor, name: str) -> None:
+    """Refuse what is not a (B, S) tensor of ids with at least one position."""
+    if tokens.dim() != 2 or tokens.size(1) == 0 or tokens.dtype not in (torch.int64, torch.int32):
+        raise InputError(
+            f"{name} must be token ids, int64 or int32, of the shape (batch, length) with length > 0; "
+            f"found {tokens.dtype} {tuple(tokens.shape)}"
+        )
+
+
 class AttentionInputsBuilder(nn.Module):
     """Called by the model at the start of a pass, once for each stack."""
 
@@ -33,7 +44,7 @@ class AttentionInputsBuilder(nn.Module):
         super().__init__()
         self.causal, self.window = causal, config.window
         kind = config.positions.kind
-        self.relative = RELATIVE[kind](config) if kind in RELATIVE else None
+        self.relative = RELATIVE[kind](config, causal) if kind in RELATIVE else None
 
     def forward(
         self,
@@ -42,9 +53,10 @@ class AttentionInputsBuilder(nn.Module):
         real: Tensor | None = None,  # (B, S), True at real tokens; None: all
         documents: Tensor | None = None,  # (B, S) numbers: packed documents do not see each other
         cache: KVCache | None = None,
-        name: str = "real",  # what the caller calls it, should it be refused
+        side: str = "",  # what the caller puts before the names of tokens and real: source_, target_
     ) -> AttentionInputs:
-        causal, may_attend = self.causal, padding_mask(real, tokens, name)
+        check_tokens(tokens, f"{side}tokens")
+        causal, may_attend = self.causal, None if real is None else padding_mask(real, tokens, f"{side}real")
         if cache is not None:
             keys, may_attend, causal = cache.admit(tokens, real, documents)
         elif documents is not None:

@@ -20,8 +20,11 @@ def plain_dropout(x: Tensor, p: float) -> Tensor:
 
 def dropout(x: Tensor, p: float, training: bool, fused: bool) -> Tensor:
     """Dropout as the model uses it: nothing in evaluation, otherwise plain or, fused, the fastest on the device."""
-    if not training or p == 0:
-        return x
+    return drop(x, p, fused) if training and p > 0 else x
+
+
+def drop(x: Tensor, p: float, fused: bool) -> Tensor:
+    """Plain, or the fastest on the device; a trace shows the plain one."""
     if not fused or recording():
         return plain_dropout(x, p)
     if x.device.type != "cpu" or torch.compiler.is_compiling():

@@ -20,14 +20,6 @@ from clearhead.model.positions import ADDED
 from clearhead.model.trace import tap
 
 
-def check_tokens(tokens: Tensor, name: str = "tokens") -> None:
-    """Refuse what is not a (B, S) tensor of ids with at least one position."""
-    if tokens.dim() != 2 or tokens.size(1) == 0:
-        raise InputError(f"{name} must have the shape (batch, length) with length > 0, not {tuple(tokens.shape)}")
-    if tokens.dtype not in (torch.int64, torch.int32):
-        raise InputError(f"{name} must be token ids, int64 or int32, not {tokens.dtype}")
-
-
 class TokenEmbedding(nn.Module):
     """Everything between the ids and the first layer: token, position, segment, norm, dropout."""
 

@@ -7,6 +7,7 @@ width will do. SwiGLU (Shazeer, 2020) multiplies two inner layers, one of them t
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from clearhead.model.config import ModelConfig
 from clearhead.model.dropout import dropout
-from clearhead.model.trace import recording, tap
+from clearhead.model.trace import tap
 
 
 def relu(x: Tensor) -> Tensor:
@@ -46,7 +47,7 @@ PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
 FUSED: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
     "swiglu": F.silu,
 }
@@ -62,15 +63,13 @@ class FeedForward(nn.Module):
         if config.activation == "swiglu":
             self.gate = nn.Linear(config.d_model, config.d_ff, bias=config.bias)
         self.outer = nn.Linear(config.d_ff, config.d_model, bias=config.bias)
-        self.activation = config.activation
         self.fused = config.kernels == "fused"
+        self.activate = (FUSED if self.fused else PLAIN)[config.activation]
         self.dropout = config.dropout.hidden
 
     def forward(self, x: Tensor) -> Tensor:  # (B, S, D) -> (B, S, D)
-        activate = (FUSED if self.fused and not recording() else PLAIN)[self.activation]
         if self.gate is None:
-            hidden = activate(self.inner(x))  # (B, S, d_ff)
+            hidden = tap("hidden", self.activate(self.inner(x)), "B S F")
         else:
-            hidden = activate(self.gate(x)) * self.inner(x)
-        hidden = tap("hidden", hidden, "B S F")
+            hidden = tap("hidden", self.activate(self.gate(x)) * self.inner(x), "B S F")
         return tap("output", self.outer(dropout(hidden, self.dropout, self.training, self.fused)), "B S D")

@@ -17,10 +17,8 @@ def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> 
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
 
 
-def padding_mask(real: Tensor | None, tokens: Tensor, name: str = "real") -> Tensor | None:
+def padding_mask(real: Tensor, tokens: Tensor, name: str = "real") -> Tensor:
     """(B, T), True at the real ones of the tokens (B, T) -> (B, 1, 1, T): no query of a row sees the row's padding."""
-    if real is None:
-        return None
     if real.dtype != torch.bool or real.shape != tokens.shape[:2]:
         batch, length = tokens.shape[:2]
         raise InputError(
@@ -46,11 +44,10 @@ def combine(first: Tensor | None, second: Tensor) -> Tensor:
     return second if first is None else first & second
 
 
-def check_may_attend(may_attend: Tensor | None, q: Tensor, k: Tensor) -> None:
-    """Refuse a mask for q (B, H, S, d) and k (B, G, T, d) whose meaning would depend on luck in broadcasting."""
+def check_may_attend(may_attend: Tensor | None, scores: tuple[int, ...]) -> None:
+    """Refuse a mask for scores of the shape (B, H, S, T) whose meaning would depend on luck in broadcasting."""
     if may_attend is None:
         return
-    scores = (*q.shape[:3], k.size(2))  # (B, H, S, T)
     try:
         fits = may_attend.expand(scores).dtype == torch.bool
     except RuntimeError:

@@ -7,11 +7,10 @@ of squares of a wide vector overflows or drowns.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.model.config import ModelConfig
-from clearhead.model.trace import recording, tap
+from clearhead.model.trace import tap
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
@@ -38,12 +37,10 @@ class LayerNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(config.d_model))
         self.bias = nn.Parameter(torch.zeros(config.d_model)) if config.bias else None
         self.epsilon = config.norm.epsilon
-        self.fused = config.kernels == "fused"
+        self.normalise = layer_norm if config.kernels == "plain" else fused_layer_norm
 
     def forward(self, x: Tensor) -> Tensor:  # (B, S, D) -> (B, S, D)
-        if self.fused and not recording():
-            return torch.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
-        return tap("norm", layer_norm(x, self.weight, self.bias, self.epsilon), "B S D")
+        return tap("norm", self.normalise(x, self.weight, self.bias, self.epsilon), "B S D")
 
 
 class RMSNorm(nn.Module):
@@ -53,14 +50,23 @@ class RMSNorm(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(config.d_model))
         self.epsilon = config.norm.epsilon
-        self.fused = config.kernels == "fused"
+        self.normalise = rms_norm if config.kernels == "plain" else fused_rms_norm
 
     def forward(self, x: Tensor) -> Tensor:  # (B, S, D) -> (B, S, D)
-        if self.fused and not recording():
-            return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
-        return tap("norm", rms_norm(x, self.weight, self.epsilon), "B S D")
+        return tap("norm", self.normalise(x, self.weight, self.epsilon), "B S D")
 
 
 def build_norm(config: ModelConfig) -> LayerNorm | RMSNorm:
     """The norm that the configuration asks for."""
     return LayerNorm(config) if config.norm.kind == "layer" else RMSNorm(config)
+
+
+# ---- the fused twins -----------------------------------------------------------------------------------------------
+
+
+def fused_layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
+    return torch.layer_norm(x, weight.shape, weight, bias, epsilon)
+
+
+def fused_rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    return torch.rms_norm(x, weight.shape, weight, epsilon)

@@ -145,7 +145,7 @@ class LearnedPositions(nn.Module):
 class Rotary(Table):
     """The cosines and sines that turn queries and keys; has no parameters."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, causal: bool = True) -> None:
         super().__init__()
         self.width, self.base = config.d_head, config.positions.base
 
@@ -162,7 +162,7 @@ class Rotary(Table):
 class Alibi(nn.Module):
     """The bias that makes far keys count less; has no parameters."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, causal: bool = True) -> None:
         super().__init__()
         self.slopes = alibi_slopes(config.heads)  # not a buffer: `model.half()` must not round them
 

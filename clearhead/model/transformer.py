@@ -13,7 +13,7 @@ from clearhead.model.attention_inputs import AttentionInputs
 from clearhead.model.cache import KVCache
 from clearhead.model.config import ModelConfig
 from clearhead.model.decoder import Decoder
-from clearhead.model.embedding import TokenEmbedding, check_tokens
+from clearhead.model.embedding import TokenEmbedding
 from clearhead.model.encoder import Encoder
 from clearhead.model.heads import VocabularyHead, build_head
 from clearhead.model.initialise import initialise
@@ -34,8 +34,7 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
         """Source ids (B, T) to the memory (B, T, D) that the decoder looks into."""
-        check_tokens(source, "source")
-        inputs = self.encoder.attention_inputs(source, self.embedding.weight, source_real, name="source_real")
+        inputs = self.encoder.attention_inputs(source, self.embedding.weight, source_real, side="source_")
         return self.encoder(self.embedding(source, inputs), inputs)
 
     def decode(
@@ -47,12 +46,11 @@ class EncoderDecoder(nn.Module):
         cache: KVCache | None = None,  # then `target` is only what is new
     ) -> Tensor:  # (B, S, D)
         """Hidden states of the target so far; position i has seen the target up to i and the whole source."""
-        check_tokens(target, "target")
+        inputs = self.decoder.attention_inputs(target, self.embedding.weight, target_real, None, cache, "target_")
         if memory.size(0) != target.size(0):
             raise InputError(f"source and target must have the same batch: {memory.size(0)} and {target.size(0)}")
-        over_source = AttentionInputs(padding_mask(source_real, memory, "source_real"))
-        inputs = self.decoder.attention_inputs(target, self.embedding.weight, target_real, None, cache, "target_real")
-        return self.decoder(self.embedding(target, inputs), inputs, memory, over_source, cache)
+        hidden = None if source_real is None else padding_mask(source_real, memory, "source_real")
+        return self.decoder(self.embedding(target, inputs), inputs, memory, AttentionInputs(hidden), cache)
 
     def hidden(
         self,
@@ -97,7 +95,6 @@ class DecoderOnly(nn.Module):
         cache: KVCache | None = None,  # then `tokens` is only what is new
     ) -> Tensor:
         """States (B, S, D) after the last layer; position i has seen tokens up to i."""
-        check_tokens(tokens)
         inputs = self.decoder.attention_inputs(tokens, self.embedding.weight, real, documents, cache)
         return self.decoder(self.embedding(tokens, inputs), inputs, cache=cache)
 
@@ -134,7 +131,6 @@ class EncoderOnly(nn.Module):
         documents: Tensor | None = None,
     ) -> Tensor:
         """States (B, S, D) after the last layer; every position has seen every real token."""
-        check_tokens(tokens)
         inputs = self.encoder.attention_inputs(tokens, self.embedding.weight, real, documents)
         return self.encoder(self.embedding(tokens, inputs, segments), inputs)
 

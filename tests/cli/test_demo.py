@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from clearhead.cli.demo import Reader, chosen, marked
+from clearhead.cli.commands.demo import Reader, chosen, marked
 from clearhead.cli.invocation import invocation
 from clearhead.data.batch import Example
 from clearhead.decoding.attention import CROSS, Panel

@@ -88,7 +88,7 @@ def test_an_input_error_anywhere_is_told_not_thrown(
     def refuse(*arguments: object) -> None:
         raise InputError("train.en, line 3: this is the matter")
 
-    monkeypatch.setattr("clearhead.cli.shapes.chosen_model", refuse)
+    monkeypatch.setattr("clearhead.cli.commands.shapes.chosen_model", refuse)
     assert run(monkeypatch, "shapes") == 2
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "clearhead: error: train.en, line 3: this is the matter\n")

@@ -133,7 +133,7 @@ def test_transformer(size: tuple[int, ...], padded: bool, placement: str, kernel
     read, written = (torch.zeros(batch, length, dtype=torch.long) for length in (keys, queries))
     memory = ours.encoder(source, ours.encoder.attention_inputs(read, source, real))
     inputs = ours.decoder.attention_inputs(written, target, real_target)
-    found = ours.decoder(target, inputs, memory, AttentionInputs(padding_mask(real, memory)))
+    found = ours.decoder(target, inputs, memory, AttentionInputs(None if real is None else padding_mask(real, memory)))
     wanted = theirs(
         source,
         target,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from clearhead.cli.lab import app
+from clearhead.cli.commands.lab import app
 from clearhead.errors import InputError
 from clearhead.lab import runner
 from clearhead.lab.catalogue import names

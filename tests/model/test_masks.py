@@ -31,10 +31,8 @@ def test_document_and_padding_masks() -> None:
     assert mask[1, 0].tolist() == [[True, False, True], [False, True, False], [True, False, True]]
     real = torch.tensor([[True, False], [True, True]])
     hidden = padding_mask(real, torch.zeros(2, 2))
-    assert hidden is not None
     assert hidden.shape == (2, 1, 1, 2)
     assert hidden[:, 0, 0].tolist() == real.tolist()
-    assert padding_mask(None, torch.zeros(2, 2)) is None
 
 
 def test_combine_allows_what_all_allow() -> None:

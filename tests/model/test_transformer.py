@@ -15,6 +15,8 @@ from clearhead.model import PRESETS, count_parameters
 from tests.model.cases import POSITIONS
 from tests.model.helpers import KINDS, all_close, close, config, gradients, lengths_to_real, model, normal, tokens
 
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "swiglu")
+
 # ---- sizes ---------------------------------------------------------------------------------------------------------
 
 
@@ -167,10 +169,10 @@ def test_encoder_heads() -> None:
     assert torch.equal(bare(ids), bare.hidden(ids))
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_pickles_and_copies(positions: str) -> None:
+@pytest.mark.parametrize(("positions", "activation"), zip(POSITIONS, ACTIVATIONS, strict=True))
+def test_pickles_and_copies(positions: str, activation: str) -> None:
     """Nothing in a model is a lambda or a closure, its tables of positions included."""
-    built, ids = model(positions=positions), tokens(2, 5)
+    built, ids = model(positions=positions, activation=activation), tokens(2, 5)
     wanted = built(ids)
     for twin in (pickle.loads(pickle.dumps(built)), copy.deepcopy(built)):
         assert torch.equal(twin(ids), wanted)
@@ -212,11 +214,11 @@ def call(kind: str, ids: Tensor, **named: Any) -> Any:
     [
         (torch.tensor([[1, 29]]), r"token ids must be between 0 and 28 \(the table has 29 rows\); found 29"),
         (torch.tensor([[-1, 2]]), r"between 0 and 28 .*; found -1"),
-        (torch.zeros(2, 0, dtype=torch.long), r"\(batch, length\) with length > 0, not \(2, 0\)"),
-        (torch.tensor([1, 2]), r"shape \(batch, length\) with length > 0, not \(2,\)"),
-        (torch.zeros(1, 2, 3, dtype=torch.long), r"not \(1, 2, 3\)"),
-        (torch.zeros(2, 3), "token ids, int64 or int32, not torch.float32"),
-        (torch.zeros(2, 3, dtype=torch.bool), "not torch.bool"),
+        (torch.zeros(2, 0, dtype=torch.long), r"\(batch, length\) with length > 0; found torch.int64 \(2, 0\)"),
+        (torch.tensor([1, 2]), r"shape \(batch, length\) with length > 0; found torch.int64 \(2,\)"),
+        (torch.zeros(1, 2, 3, dtype=torch.long), r"found torch.int64 \(1, 2, 3\)"),
+        (torch.zeros(2, 3), "token ids, int64 or int32, .*found torch.float32"),
+        (torch.zeros(2, 3, dtype=torch.bool), "found torch.bool"),
     ],
     ids=str,
 )
@@ -255,9 +257,9 @@ def test_refuses_batches_and_padding_that_do_not_fit() -> None:
         built.decode(tokens(2, 3), built.encode(tokens(2, 5)), torch.ones(2, 4, dtype=torch.bool))
     with pytest.raises(clearhead.InputError, match=r"target_real .* = \(2, 3\).*found torch.bool \(2, 5\)"):
         built(tokens(2, 5), tokens(2, 3), None, torch.ones(2, 5, dtype=torch.bool))
-    with pytest.raises(clearhead.InputError, match=r"source must have the shape"):
+    with pytest.raises(clearhead.InputError, match=r"source_tokens must be token ids"):
         built(tokens(5), tokens(2, 3))
-    with pytest.raises(clearhead.InputError, match=r"target must have the shape"):
+    with pytest.raises(clearhead.InputError, match=r"target_tokens must be token ids"):
         built(tokens(2, 5), tokens(3))
 
 

@@ -60,7 +60,7 @@ def test_an_encoder_learns_to_fill_in_masks(tmp_path: Path, data: Path) -> None:
 
 @pytest.mark.long
 def test_dates_are_read_and_the_heads_look_where_they_should(tmp_path: Path) -> None:
-    from clearhead.cli.demo import best_heads
+    from clearhead.cli.commands.demo import best_heads
 
     outcome = trained("dates", tmp_path)
     assert exact(outcome, 1000) >= 0.99

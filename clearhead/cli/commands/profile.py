@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from clearhead.cli import tables
-from clearhead.cli.preset_or_run import chosen_model
-from clearhead.cli.shapes import (
+from clearhead.cli.commands.shapes import (
     AsJson,
     Batch,
     Changes,
@@ -22,6 +21,7 @@ from clearhead.cli.shapes import (
     conditions,
     describe,
 )
+from clearhead.cli.preset_or_run import chosen_model
 from clearhead.cli.tables import amount, milliseconds, percent
 from clearhead.errors import InputError
 from clearhead.settings import to_dict

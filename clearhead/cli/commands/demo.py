@@ -43,7 +43,7 @@ def demo(
       clearhead demo
       clearhead demo --run runs/short --set training.steps=100   # learns less
     """
-    from clearhead.cli.train import show_samples
+    from clearhead.cli.commands.train import show_samples
     from clearhead.data.dates import Dates
     from clearhead.decoding.load import load
     from clearhead.training.config import load_recipe
