@@ -18,6 +18,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,19 @@ CONFIG, TOKENIZER, MODEL, OPTIMIZER, STATE = (
     "optimizer.safetensors",
     "state.json",
 )
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A checkpoint as it lies on the disk, described without reading its tensors."""
+
+    name: str  # what Run.checkpoint takes
+    step: int | None  # of an average: the newest of its parts
+    bytes: int
+    loss: float | None  # of the validation at this step, if there was one
+    best: bool  # whether Run.checkpoint("best") is this one
+    latest: bool
+    problem: str | None = None  # why it cannot be used, if that can be told from its state.json
 
 
 class Run:
@@ -100,6 +114,33 @@ class Run:
             kept = ", ".join(path.name for path in self.checkpoints()) or "none"
             raise InputError(f"{self.path} has no checkpoint {folder.name} (asked for as {name!r}); it has: {kept}")
         return folder
+
+    def inventory(self) -> list[Kept]:
+        """What is kept: all steps, oldest first, then `average`. What a training removes meanwhile is left out."""
+        named = {mark: self._named(mark) for mark in ("best", "latest", "average")}
+        average = named.pop("average")
+        result = []
+        for folder in [*self.checkpoints(), *([average] if average else [])]:
+            step = None if folder == average else step_of(folder)
+            state: dict[str, Any] = {}
+            problem = None
+            try:
+                size = sum(path.stat().st_size for path in folder.iterdir())
+                state = read_state(folder)
+            except FileNotFoundError:
+                continue
+            except InputError as error:
+                problem = str(error)
+            loss = (state.get("validation") or {}).get("loss")
+            marks = {mark: folder == target for mark, target in named.items()}
+            result.append(Kept(folder.name, state.get("step", step), size, loss, **marks, problem=problem))
+        return result
+
+    def _named(self, name: str) -> Path | None:
+        try:
+            return self.checkpoint(name)
+        except InputError:
+            return None
 
     def weights(self, name: str = "best") -> "dict[str, Tensor]":
         """The model's tensors by name, checksum verified."""

@@ -110,6 +110,12 @@ def test_make_targets_exist(page: Path) -> None:
         assert known or (bench != target and (ROOT / "bench" / f"{bench}.py").exists()), f"{page.name}: make {target}"
 
 
+def test_the_readme_names_every_command() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for name in {path[0] for path in COMMANDS if path}:
+        assert f"clearhead {name}" in readme, f"README.md does not name `clearhead {name}`"
+
+
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
 

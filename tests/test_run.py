@@ -67,6 +67,17 @@ def test_best_is_latest_where_nothing_was_validated(folder: Path) -> None:
     assert Run(folder).checkpoint("best").name == "step_00000010"
 
 
+def test_the_inventory_marks_what_the_names_stand_for(folder: Path) -> None:
+    five, ten = Run(folder).inventory()
+    assert (five.name, five.step, five.best, five.latest) == ("step_00000005", 5, True, False)
+    assert (ten.name, ten.step, ten.best, ten.latest) == ("step_00000010", 10, False, True)
+    assert (five.loss, five.problem) == (None, None)
+    (folder / "best").unlink()
+    assert [(one.best, one.latest) for one in Run(folder).inventory()] == [(False, False), (True, True)]
+    (folder / "latest").write_text("step_00000099\n")  # a name that leads nowhere is no reason not to list the others
+    assert [(one.best, one.latest) for one in Run(folder).inventory()] == [(False, False), (False, False)]
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

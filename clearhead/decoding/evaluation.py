@@ -90,7 +90,7 @@ def answers(outputs: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]]) -
 
 def text_scores(loaded: LoadedModel, documents: Sequence[str], context: int) -> dict[str, float]:
     """Perplexity per token and bits per byte, summed over all tokens, so that no batch weighs more than another."""
-    model = loaded.require("decoder", "evaluate text")
+    model = loaded.model_of_kind("decoder", "evaluate text")
     assert isinstance(model, DecoderOnly)
     texts = [loaded.document(text) for text in documents if text]
     if not any(len(text) > 1 for text in texts):
@@ -114,7 +114,7 @@ def label_scores(
     loaded: LoadedModel, data: Dataset, limit: int | None = None, max_tokens: int = 4096
 ) -> dict[str, float]:
     """An encoder-only model against the labels of its task: loss, accuracy, and sequences right as a whole."""
-    model = loaded.require("encoder", "evaluate labels")
+    model = loaded.model_of_kind("encoder", "evaluate labels")
     assert isinstance(model, EncoderOnly)
     loss = right = count = exact = rows = 0.0
     for planned in data.plan(0, 0, max_tokens):

@@ -99,7 +99,7 @@ class LoadedModel:
 
     def source(self, text: str, number: int = 1) -> tuple[list[int], bool]:
         """A source as the encoder reads it, and whether it had to be cut to `max_source` tokens."""
-        self.require("encoder-decoder", "translate")
+        self.model_of_kind("encoder-decoder", "translate")
         most = min(self.settings.max_source, self._table() or self.settings.max_source)
         # the tokens kept come from the beginning of the text: no need to tokenize a megabyte for them
         part = text[: 64 * most]
@@ -119,7 +119,7 @@ class LoadedModel:
         **changes: Any,
     ) -> list[Translation]:
         """The same for sources that are ids already, their end token included."""
-        model = cast(EncoderDecoder, self.require("encoder-decoder", "translate"))
+        model = cast(EncoderDecoder, self.model_of_kind("encoder-decoder", "translate"))
         if prefixes is not None and len(prefixes) != len(sources):
             raise InputError(f"found {len(prefixes)} prefixes for {len(sources)} sources: one for each is wanted")
         settings = self.settings.changed(changes)
@@ -177,7 +177,7 @@ class LoadedModel:
         """Continue each prompt, `samples` times; the continuations of one prompt follow each other."""
         prompts = [prompts] if isinstance(prompts, str) else list(prompts)
         settings = self.settings.changed(changes)
-        self.require("decoder", "generate")
+        self.model_of_kind("decoder", "generate")
         result: list[list[Continuation]] = [[] for _ in prompts]
         ids = [self.prompt(text) for text in prompts]
         with self._threads():
@@ -213,7 +213,7 @@ class LoadedModel:
 
     def prompt(self, text: str) -> list[int]:
         """A prompt as the model reads it. A document begins with its mark; in a stream there is none."""
-        self.require("decoder", "generate")
+        self.model_of_kind("decoder", "generate")
         ids = self.tokenizer.encode_ordinary(text)
         if self.documents:
             mark = self.tokenizer.bos_id if self.tokenizer.bos_id is not None else self.tokenizer.eos_id
@@ -238,13 +238,13 @@ class LoadedModel:
         """Log-probabilities of targets given their sources; of a language model, of the texts themselves."""
         with self._threads():
             if targets is None:
-                model = cast(DecoderOnly, self.require("decoder", "score texts without sources"))
+                model = cast(DecoderOnly, self.model_of_kind("decoder", "score texts without sources"))
                 texts = [self.document(text) for text in sources]
                 found = score_texts(model, texts, self._table() or max(map(len, texts), default=1))
                 return [Score(text[1:], log_probs) for text, log_probs in zip(texts, found, strict=True)]
             if len(sources) != len(targets):
                 raise InputError(f"found {len(sources)} sources and {len(targets)} targets: one for each is wanted")
-            pairs = cast(EncoderDecoder, self.require("encoder-decoder", "score targets"))
+            pairs = cast(EncoderDecoder, self.model_of_kind("encoder-decoder", "score targets"))
             ids = [self.source(text, number)[0] for number, text in enumerate(sources, 1)]
             wanted = [target_ids(self.tokenizer, text) for text in targets]
             found = score_pairs(pairs, ids, wanted)
@@ -269,7 +269,7 @@ class LoadedModel:
         return ids[: self._table() or self.settings.max_source]
 
     def _encoded(self, lines: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
-        model = cast(EncoderOnly, self.require("encoder", "encode"))
+        model = cast(EncoderOnly, self.model_of_kind("encoder", "encode"))
         ids = [self.tokens(line) for line in lines]
         if not all(ids):
             raise InputError(f"line {[bool(one) for one in ids].index(False) + 1} has no tokens: nothing to encode")
@@ -287,7 +287,7 @@ class LoadedModel:
 
     # ---- what they share -------------------------------------------------------------------------------------------
 
-    def require(self, kind: str, verb: str) -> Transformer:
+    def model_of_kind(self, kind: str, verb: str) -> Transformer:
         """The model, if it is of this kind; otherwise a word about what it can do."""
         found = self.model.config.kind
         if found != kind:

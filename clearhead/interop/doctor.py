@@ -24,7 +24,7 @@ POSITIONS = {"sinusoidal": "absolute", "learned": "absolute", "rope": "rotary", 
 def resized(config: ModelConfig, sizes: dict[str, Any]) -> ModelConfig:
     """The same choices in the sizes the doctor asks for."""
     layers, rate = sizes["layers"], sizes["dropout"]
-    groups = sizes["kv_heads"] if config.kv_heads is not None else None
+    shared = sizes["kv_heads"] if config.kv_heads is not None else None
     # a table of positions is as long as the doctor's inputs; other kinds have no length
     length = sizes["max_length"] if config.positions.kind == "learned" else None
     return replace(
@@ -32,7 +32,7 @@ def resized(config: ModelConfig, sizes: dict[str, Any]) -> ModelConfig:
         vocab_size=sizes["vocab"],
         d_model=sizes["width"],
         heads=sizes["heads"],
-        kv_heads=groups,
+        kv_heads=shared,
         d_ff=4 * sizes["width"],
         encoder_layers=layers,
         decoder_layers=layers,
@@ -61,7 +61,7 @@ def describe(config: ModelConfig | None = None) -> Description:
         "name": f"clearhead {config.kind}",
         "build": builder,
         "pad": PAD,
-        "positions": POSITIONS[config.positions.kind],
+        "positions": POSITIONS.get(config.positions.kind),  # a kind it does not know is not asked about
         "window": config.window,
         "label_smoothing": SMOOTHING,
     }

@@ -42,7 +42,7 @@ def encode(
     if output is not None:
         refuse_to_replace(output, force)
     model = load(run, checkpoint, device, threads)
-    model.require("encoder", "encode")
+    model.model_of_kind("encoder", "encode")
     lines, rows = Filter(file), []
     for chunk in lines:
         usable = [(number, text) for number, text in chunk if model.tokens(text)]

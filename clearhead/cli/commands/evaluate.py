@@ -56,7 +56,7 @@ def evaluate(
         is_run = Path(baseline).is_dir()
         other = load(baseline, checkpoint, device, threads) if is_run else read_lines(Path(baseline))[:limit]
     if source is not None and reference is not None:
-        model.require("encoder-decoder", "translate")
+        model.model_of_kind("encoder-decoder", "translate")
         pairs = read_lines(source)[:limit], read_lines(reference)[:limit]
         results = {str(source): translation_scores(model, *pairs, other, **changes)}
     elif text is not None:

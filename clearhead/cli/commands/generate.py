@@ -46,7 +46,7 @@ def generate(
     from clearhead.decoding.load import load
 
     model = load(run, checkpoint, device, threads)
-    model.require("decoder", "generate")
+    model.model_of_kind("decoder", "generate")
     changes = {
         **chosen_settings(set_),
         "max_tokens": max_tokens,

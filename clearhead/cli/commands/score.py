@@ -36,11 +36,11 @@ def score(
         raise InputError("score wants --source and --target, or --text for a language model")
     model = load(run, checkpoint, device, threads)
     if text is not None:
-        model.require("decoder", "score --text")
+        model.model_of_kind("decoder", "score --text")
         lines = read_lines(text)
         found = model.score([line or "\n" for line in lines])
     else:
-        model.require("encoder-decoder", "score --source and --target")
+        model.model_of_kind("encoder-decoder", "score --source and --target")
         assert source is not None
         assert target is not None
         found = model.score(read_lines(source), read_lines(target))

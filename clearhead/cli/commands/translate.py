@@ -46,7 +46,7 @@ def translate(
     from clearhead.decoding.load import load
 
     model = load(run, checkpoint, device, threads)
-    model.require("encoder-decoder", "translate")
+    model.model_of_kind("encoder-decoder", "translate")
     changes = {**chosen_settings(set_), "length_penalty": length_penalty}
     changes["beam_size"] = beam_size or changes.get("beam_size") or max(n_best, model.settings.beam_size)
     begin = None if prefix is None else model.tokenizer.encode_ordinary(prefix)
