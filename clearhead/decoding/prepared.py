@@ -165,8 +165,9 @@ class PreparedSelfAttention:
             cos, sin = (table.transpose(1, 2) for table in inputs.rotation)  # (B, k, 1, d/2)
             turning = made[..., : width + shared * size].unflatten(-1, (-1, size))  # queries and keys
             turning.copy_(rotate(turning, cos, sin, self.layout))
-        keys, values = cache.append(made[..., width:].view(batch, beams, 2, shared, size))
-        scores = torch.bmm(by_key_head(made[..., :width], heads, shared), keys)  # (B·G, k·H/G, T)
+        queries, fresh = made.tensor_split((width,), dim=-1)
+        keys, values = cache.append(fresh.view(batch, beams, 2, shared, size))
+        scores = torch.bmm(by_key_head(queries, heads, shared), keys)  # (B·G, k·H/G, T)
         added = self.added.to_scores(inputs, scores.dtype)
         if added is not None:
             scores.view(batch, heads, beams, -1).add_(added)
@@ -189,8 +190,8 @@ class PreparedCrossAttention:
             if batch == 1 and inputs.may_attend is None and self.heads * memory.size(1) <= width:
                 self.absorb(cache)
         if cache.before is not None and cache.after is not None:
-            weights = cache.before(x).unflatten(-1, (self.heads, -1)).softmax(-1)
-            return cache.after(weights.flatten(-2))
+            weights = cache.before(x).view(batch, beams, self.heads, -1).softmax(-1)
+            return cache.after(weights.view(batch, beams, -1))
         keys, values = cache.all()
         scores = torch.bmm(by_key_head(self.query(x), self.heads, self.key_value_heads), keys)
         added = self.added.to_scores(inputs, scores.dtype)

@@ -33,24 +33,26 @@ class SourceKeys:
     """The source of each sentence, as one layer's cross-attention sees it."""
 
     def __init__(self) -> None:
-        self.keys: Tensor | None = None  # (B, G, d, T): the order in which it is read
-        self.values: Tensor | None = None  # (B, G, T, d)
+        self.keys: Tensor | None = None  # (B·G, d, T): the order in which it is read
+        self.values: Tensor | None = None  # (B·G, T, d)
         self.before: Callable[[Tensor], Tensor] | None = None  # query and keys as one map, for a single short source
         self.after: Callable[[Tensor], Tensor] | None = None  # values and output, likewise
 
     def fill(self, made: Tensor) -> None:
         """Keys and values (B, T, 2, G, d) of the memory."""
-        self.keys = made[:, :, 0].permute(0, 2, 3, 1).contiguous()
-        self.values = made[:, :, 1].transpose(1, 2).contiguous()
+        self.heads = made.size(3)
+        self.keys = made[:, :, 0].permute(0, 2, 3, 1).flatten(0, 1).contiguous()
+        self.values = made[:, :, 1].transpose(1, 2).flatten(0, 1).contiguous()
 
     def all(self) -> tuple[Tensor, Tensor]:
         assert self.keys is not None
         assert self.values is not None
-        return self.keys.flatten(0, 1), self.values.flatten(0, 1)
+        return self.keys, self.values
 
     def keep(self, sentences: Tensor) -> None:
         if self.keys is not None and self.values is not None:
-            self.keys, self.values = self.keys[sentences], self.values[sentences]
+            rows = (sentences[:, None] * self.heads + torch.arange(self.heads)).flatten()
+            self.keys, self.values = self.keys[rows], self.values[rows]
 
 
 @dataclass(frozen=True)

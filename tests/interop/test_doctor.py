@@ -8,13 +8,13 @@ import pytest
 from clearhead import doctor
 from clearhead.interop.doctor import describe
 from clearhead.model import configure
+from tests.model.cases import POSITIONS
 
 KINDS: dict[str, dict[str, Any]] = {
     "encoder-decoder": {"kind": "encoder-decoder"},
     "decoder": {"kind": "decoder"},
     "encoder": {"kind": "encoder", "head": {"kind": "masked"}},
 }
-POSITIONS = ("sinusoidal", "learned", "rope", "alibi", "none")
 CHOICES: dict[str, dict[str, Any]] = {
     "grouped heads": {"kv_heads": 2, "heads": 4},
     "window": {"window": 4},

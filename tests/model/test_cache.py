@@ -5,6 +5,7 @@ import torch
 
 import clearhead
 from clearhead.model.cache import AttentionCache
+from tests.model.cases import POSITIONS
 from tests.model.helpers import close, config, lengths_to_real, model, normal, tokens
 
 
@@ -58,7 +59,7 @@ def test_the_memory_is_read_at_the_first_step_only() -> None:
     close(torch.cat(found, 1), wanted)
 
 
-@pytest.mark.parametrize("positions", ["rope", "alibi", "learned"])
+@pytest.mark.parametrize("positions", POSITIONS)
 def test_rows_of_unequal_length(positions: str) -> None:
     """Two prompts padded on the left, then rows swapped: lengths, positions and masks follow their rows."""
     decoder = model(positions=positions)

@@ -97,7 +97,7 @@ def test_rotary_positions_stay_distinct(layout: str, dtype: torch.dtype) -> None
 @pytest.mark.parametrize("kernels", ["plain", "fused"])
 def test_tables_survive_a_change_of_type(kernels: str) -> None:
     """To bfloat16 and back to float64: no rounded table may remain."""
-    for positions in ("rope", "sinusoidal", "alibi"):
+    for positions in POSITIONS:
         built, ids = model(positions=positions, kernels=kernels), tokens(1, 300)
         with torch.no_grad():
             before = built(ids)
