@@ -29,7 +29,8 @@ class FastDecoding:
         """Decoding steps for a batch of sources, or for prompts."""
         weight = self.model.embedding.weight
         able = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
-        if not able or self.model.config.kernels == "plain" or recording():
+        empty = source_real is not None and not bool(source_real.any(-1).all())  # nothing to look at gives zeros
+        if not able or empty or self.model.config.kernels == "plain" or recording():
             return ModelSteps(self.model, source, source_real)
         if is_our_decoder(self.model):
             return SharedSteps(self.model, self.prepare(self.model, merge=True), source, source_real)

@@ -26,6 +26,7 @@ from clearhead.model.positions import rotate
 
 PACKABLE = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 LARGE = 1 << 17  # numbers in a matrix: from here on oneDNN's layout pays for the cost of calling it
+METHODS = ("forward", "before", "factors", "hidden", "decode", "head")  # what a pass calls of its modules
 PROJECTIONS = {"query", "key", "value", "out"}
 Model = TypeVar("Model", bound=EncoderDecoder | DecoderOnly)
 Kind = TypeVar("Kind", bound=nn.Module)
@@ -36,9 +37,8 @@ SAMPLED = 64  # numbers of each weight that are looked at to see whether it chan
 def untouched(module: nn.Module) -> bool:
     """Whether calling the module runs its class's forward and nothing else: no hook, no replaced method."""
     hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    replaced = "forward" in module.__dict__
     everywhere = torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks
-    return not (hooks or replaced or everywhere)
+    return not (hooks or everywhere) and module.__dict__.keys().isdisjoint(METHODS)
 
 
 def is_plain_linear(module: object) -> bool:

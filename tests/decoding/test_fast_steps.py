@@ -230,6 +230,27 @@ def test_another_split_of_heads() -> None:
     same_steps(model)
 
 
+def test_replaced_methods() -> None:
+    """Not the module but what it does: an instance with another method than its class."""
+    usual = same_steps(pair("encoder-decoder", "pre-norm"))
+    model = pair("encoder-decoder", "pre-norm")
+    decode, residual = model.decode, model.decoder.layers[0].feed_forward_residual
+    model.decode = lambda *arguments: 1.5 * decode(*arguments)
+    assert not torch.allclose(same_steps(model), usual)
+    del model.decode
+    residual.before = lambda x: residual.norm(2 + x.roll(1, -1))
+    assert not torch.allclose(same_steps(model), usual)
+
+
+@torch.inference_mode()
+def test_a_source_of_padding_alone_gives_what_the_model_gives() -> None:
+    model, (source, real) = pair("encoder-decoder", "pre-norm"), batch()
+    real = real & torch.tensor([True, False, True, True])[:, None]
+    slow, fast = ModelSteps(model, source, real), FastDecoding(model).steps(source, real)
+    close(fast.start([[1]] * 4), slow.start([[1]] * 4))
+    assert slow.step(torch.full((4,), 5)).isfinite().all()
+
+
 def test_another_attention_or_type_is_left_to_the_model() -> None:
     def upside_down(q: Tensor, k: Tensor, v: Tensor, *others: Any, **named: Any) -> Any:
         return attention(-q, k, v, *others, **named)
