@@ -189,9 +189,9 @@ class PreparedCrossAttention:
             cache.fill(self.key_value(memory).unflatten(-1, (2, self.key_value_heads, -1)))
             if batch == 1 and inputs.may_attend is None and self.heads * memory.size(1) <= width:
                 self.absorb(cache)
-        if cache.before is not None and cache.after is not None:
-            weights = cache.before(x).view(batch, beams, self.heads, -1).softmax(-1)
-            return cache.after(weights.view(batch, beams, -1))
+        if cache.scores_from is not None and cache.output_from is not None:
+            weights = cache.scores_from(x).view(batch, beams, self.heads, -1).softmax(-1)
+            return cache.output_from(weights.view(batch, beams, -1))
         keys, values = cache.all()
         scores = torch.bmm(by_key_head(self.query(x), self.heads, self.key_value_heads), keys)
         added = self.added.to_scores(inputs, scores.dtype)
@@ -210,7 +210,7 @@ class PreparedCrossAttention:
         before = torch.bmm(keys, query.weight.unflatten(0, split)).flatten(0, 1)  # (H·T, D)
         bias = None if query.bias is None else torch.bmm(keys, query.bias.view(*split, 1)).flatten()
         after = torch.bmm(values, out.weight.t().unflatten(0, split)).flatten(0, 1)  # (H·T, D)
-        cache.before, cache.after = PreparedLinear(before, bias), PreparedLinear(after.t(), out.bias)
+        cache.scores_from, cache.output_from = PreparedLinear(before, bias), PreparedLinear(after.t(), out.bias)
 
 
 def by_key_head(queries: Tensor, heads: int, key_value_heads: int) -> Tensor:

@@ -35,8 +35,10 @@ class SourceKeys:
     def __init__(self) -> None:
         self.keys: Tensor | None = None  # (B·G, d, T): the order in which it is read
         self.values: Tensor | None = None  # (B·G, T, d)
-        self.before: Callable[[Tensor], Tensor] | None = None  # query and keys as one map, for a single short source
-        self.after: Callable[[Tensor], Tensor] | None = None  # values and output, likewise
+        self.scores_from: Callable[[Tensor], Tensor] | None = (
+            None  # query and keys as one map, for a single short source
+        )
+        self.output_from: Callable[[Tensor], Tensor] | None = None  # values and output, likewise
 
     def fill(self, made: Tensor) -> None:
         """Keys and values (B, T, 2, G, d) of the memory."""

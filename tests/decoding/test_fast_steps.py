@@ -115,7 +115,7 @@ def test_large_matrices_in_float32(rows: int) -> None:
     plain, fast = ModelSteps(model, source), FastDecoding(model).steps(source)
     left, right = plain.start([[1]] * rows), fast.start([[1]] * rows)
     assert isinstance(fast, SharedSteps)
-    assert (fast.cache.layers[0].cross_attention.before is not None) == (rows == 1)
+    assert (fast.cache.layers[0].cross_attention.scores_from is not None) == (rows == 1)
     for width in (1, 4):
         for steps in (plain, fast):
             steps.widen(width)
