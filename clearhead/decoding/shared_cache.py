@@ -36,7 +36,7 @@ class SourceKeys:
         self.keys: Tensor | None = None  # (B·G, d, T): the order in which it is read
         self.values: Tensor | None = None  # (B·G, T, d)
         self.scores_from: Callable[[Tensor], Tensor] | None = (
-            None  # query and keys as one map, for a single short source
+            None  # query and keys as one map, for one short source
         )
         self.output_from: Callable[[Tensor], Tensor] | None = None  # values and output, likewise
 
