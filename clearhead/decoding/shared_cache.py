@@ -35,9 +35,7 @@ class SourceKeys:
     def __init__(self) -> None:
         self.keys: Tensor | None = None  # (B·G, d, T): the order in which it is read
         self.values: Tensor | None = None  # (B·G, T, d)
-        self.scores_from: Callable[[Tensor], Tensor] | None = (
-            None  # query and keys as one map, for one short source
-        )
+        self.scores_from: Callable[[Tensor], Tensor] | None = None  # query and keys as one map, for one short source
         self.output_from: Callable[[Tensor], Tensor] | None = None  # values and output, likewise
 
     def fill(self, made: Tensor) -> None:
