@@ -153,8 +153,8 @@ def translation_scores(
 
 
 def text_file_scores(loaded: LoadedModel, file: str | os.PathLike[str], limit: int | None = None) -> Scores:
-    """A language model on a text of yours; blank lines part its documents if they did in training."""
-    text = read_text(str(file), "blank-line" if loaded.documents else "none", strict=False)
+    """A language model on a text of yours, whose documents end where they did in training."""
+    text = read_text(str(file), loaded.documents, strict=False)
     return text_scores(loaded, text.documents[:limit], loaded.window())
 
 

@@ -51,7 +51,7 @@ def load(
         )
     settings = from_dict(DecodingSettings, opened.settings.get("decoding", {}), "decoding.")
     data = opened.settings.get("data", {})
-    documents = data.get("documents", "none") != "none"
+    documents = data.get("documents", "none")
     return LoadedModel(
         model, tokenizer, settings, documents, data.get("context"), str(place), threads, str(opened.path)
     )
@@ -65,7 +65,7 @@ class LoadedModel:
         model: Transformer,
         tokenizer: Tokenizer,
         settings: DecodingSettings | None = None,
-        documents: bool = True,  # language models: texts had a beginning and an end in training
+        documents: str = "blank-line",  # language models: what ended a document in training; none: nothing did
         context: int | None = None,  # … and windows of this many tokens
         device: str = "cpu",
         threads: int | None = None,  # None: one for a small model, otherwise what torch has
@@ -139,10 +139,23 @@ class LoadedModel:
                 else:
                     found = beam_search(steps, prompts, limits, self._end, search)
                 whole = [[[*prompt[1:], *h.tokens] for h in pool] for prompt, pool in zip(prompts, found, strict=True)]
+                forced = self._forced(chosen, prompts)
                 links = align(model, chosen, [best[0] for best in whole], self._start) if alignment else None
                 for row, index in enumerate(rows):
-                    result[index] = self._translation(found[row], whole[row], links[row] if links else None)
+                    result[index] = self._translation(
+                        found[row], whole[row], forced[row], links[row] if links else None
+                    )
         return cast(list[Translation], result)
+
+    def _forced(self, sources: Sequence[Sequence[int]], prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Log-probabilities of the tokens that each translation was made to begin with; none where it was not."""
+        result: list[list[float]] = [[] for _ in prompts]
+        given = [row for row, prompt in enumerate(prompts) if len(prompt) > 1]
+        model = cast(EncoderDecoder, self.model)
+        found = score_pairs(model, [sources[row] for row in given], [prompts[row] for row in given])
+        for row, log_probs in zip(given, found, strict=True):
+            result[row] = log_probs
+        return result
 
     def _beam_search(self, settings: DecodingSettings, n_best: int) -> BeamSearch:
         marks = (self.tokenizer.pad_id, self.tokenizer.bos_id)
@@ -161,9 +174,11 @@ class LoadedModel:
             constraints,
         )
 
-    def _translation(self, pool: list[Hypothesis], whole: list[list[int]], links: Alignment | None) -> Translation:
+    def _translation(
+        self, pool: list[Hypothesis], whole: list[list[int]], forced: list[float], links: Alignment | None
+    ) -> Translation:
         made = [
-            Translation(self.tokenizer.decode(tokens), tokens, h.log_probs, h.score, h.finished)
+            Translation(self.tokenizer.decode(tokens), tokens, [*forced, *h.log_probs], h.score, h.finished)
             for h, tokens in zip(pool, whole, strict=True)
         ]
         best = made[0]
@@ -215,7 +230,7 @@ class LoadedModel:
         """A prompt as the model reads it. A document begins with its mark; in a stream there is none."""
         self.model_of_kind("decoder", "generate")
         ids = self.tokenizer.encode_ordinary(text)
-        if self.documents:
+        if self.documents != "none":
             mark = self.tokenizer.bos_id if self.tokenizer.bos_id is not None else self.tokenizer.eos_id
             ids = ids if mark is None else [mark, *ids]
         elif not ids:
@@ -303,7 +318,7 @@ class LoadedModel:
 
     @property
     def _end(self) -> int | None:
-        apart = self.model.config.kind == "encoder-decoder" or self.documents
+        apart = self.model.config.kind == "encoder-decoder" or self.documents != "none"
         return self.tokenizer.eos_id if apart else None
 
     def window(self) -> int:

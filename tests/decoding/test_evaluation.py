@@ -66,7 +66,7 @@ def test_batches_hold_everything_once() -> None:
 
 def test_text_scores_do_not_depend_on_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     model = opinionated(0, "llama", vocab_size=275, kv_heads=1)
-    loaded = LoadedModel(model, byte_tokenizer(), documents=True)
+    loaded = LoadedModel(model, byte_tokenizer(), documents="blank-line")
     texts = ["the cat sat on the mat", "日本 and the dog", "a", "the cat " * 40]
     found = text_scores(loaded, texts, context=32)
     monkeypatch.setattr("clearhead.decoding.scoring.BATCH_TOKENS", 40)

@@ -81,3 +81,12 @@ def test_texts(tmp_path: Path) -> None:
     assert text_file_scores(model, tmp_path / "text") == text_scores(model, documents, model.window())
     assert text_file_scores(model, tmp_path / "text", limit=1) == text_scores(model, documents[:1], model.window())
     assert held_out_scores(model, run) == {"validation": text_scores(model, documents, model.window())}
+
+
+@pytest.mark.parametrize("ending", ["line", "file", "none"])
+def test_documents_of_a_text_end_as_in_training(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "text").write_text("the cat sat\non the mat\n\nthe dog\n")
+    data = {"text": str(tmp_path / "text"), "validation_text": str(tmp_path / "text"), "documents": ending}
+    run = small_run(tmp_path / "run", "decoder", data=data)
+    model = clearhead.load(run)
+    assert text_file_scores(model, tmp_path / "text") == held_out_scores(model, run)["validation"]

@@ -71,6 +71,13 @@ def test_lines_do_not_change_each_other(translator: LoadedModel) -> None:
 def test_forced_beginnings(translator: LoadedModel) -> None:
     found = translator.translate(LINES[:2], prefixes=["the ", "dog"])
     assert [one.text[:3] for one in found] == ["the", "dog"]
+    mixed = translator.translate(LINES[:3], prefixes=["the ", "", "dog"], n_best=2)
+    for one in (*mixed, *(other for first in mixed for other in first.others)):
+        assert len(one.log_probs) == len(one.tokens) + one.finished  # of every token, forced or not, and of the end
+    scored = translator.score(LINES[:3], [one.text for one in mixed])
+    for one, score in zip(mixed, scored, strict=True):
+        if one.finished and one.tokens == score.tokens[:-1]:
+            assert one.log_probs == pytest.approx(score.log_probs, abs=1e-6)
     with pytest.raises(InputError, match="1 prefixes for 2 sources"):
         translator.translate(LINES[:2], prefixes=["the "])
 
