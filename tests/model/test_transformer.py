@@ -170,6 +170,28 @@ def test_encoder_heads() -> None:
     assert torch.equal(bare(ids), bare.hidden(ids))
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kernels", ["plain", "fused"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"kind": "none"},
+        {"kind": "masked", "bias": True},
+        {"kind": "tokens", "classes": 3},
+        {"kind": "pooled"},
+        {"kind": "pooled", "classes": 3},
+    ],
+    ids=str,
+)
+def test_padding_changes_nothing_for_any_head(head: dict[str, Any], kernels: str, side: str) -> None:
+    built, lengths = model("encoder", head=head, kernels=kernels), [6, 4, 1]
+    ids, real = tokens(3, 6), lengths_to_real(lengths, 6, side)
+    together = built(ids, real)
+    for row, length in enumerate(lengths):
+        alone = built(ids[row : row + 1, real[row]])[0]
+        close(together[row] if head["kind"] == "pooled" else together[row, real[row]], alone, name=f"length {length}")
+
+
 @pytest.mark.parametrize(("positions", "activation"), list(zip(POSITIONS, cycle(ACTIVATIONS), strict=False)))
 def test_pickles_and_copies(positions: str, activation: str) -> None:
     """Nothing in a model is a lambda or a closure, its tables of positions included."""
