@@ -159,11 +159,13 @@ def fused_attention(
     check_fit(q, k, v)
     check_may_attend(may_attend, (*q.shape[:3], k.size(2)))
     # few keys: plain matrix products, which two threads share better than the kernel's tiles
-    short = k.size(-2) <= SHORT and q.size(1) == k.size(1) and q.device.type == "cpu"
+    short = k.size(-2) <= SHORT and q.device.type == "cpu"
     if causal and (short or may_attend is not None or bias is not None or q.size(-2) != k.size(-2)):
         # the kernel's own causal mask is aligned top left and takes no other beside it
         may_attend, causal = combine(may_attend, causal_mask(q.size(-2), k.size(-2), q.device)), False
     if short:
+        if q.size(1) != k.size(1):
+            k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))
         scores = (q / math.sqrt(q.size(-1))) @ k.transpose(-2, -1)
         scores = scores if bias is None else scores + bias.to(q.dtype)
         if may_attend is None:
