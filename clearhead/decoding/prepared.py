@@ -75,8 +75,8 @@ def is_our_decoder(model: EncoderDecoder | DecoderOnly) -> bool:
 
 
 class Fingerprint:
-    """Tells whether weights have changed: by identity, by torch's count of changes, and by a sample of their values
-    for changes that torch does not count (`weight.data`)."""
+    """Tells whether weights have changed: by where they lie, by torch's count of changes, and by a sample of their
+    values for changes that torch does not count. Single numbers poked in through `weight.data` may escape the sample."""
 
     def __init__(self, weights: Sequence[Tensor | None]) -> None:
         self.weights = weights

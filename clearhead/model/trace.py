@@ -2,9 +2,9 @@
 
 The model's code names its tensors as it makes them: `scores = tap("scores", scores)`. Normally `tap` is the
 identity. Inside `with trace(model) as t:` it records, and `t["decoder.layers.0.self_attention.scores"]` is that
-tensor: the path of the module that was running, then the name. Tracing runs the plain code, the one that is read,
-because a fused kernel never makes the tensors worth looking at. A trace belongs to the thread and the model it was
-opened for: passes of others, at the same time, are neither recorded nor slowed.
+tensor: the path of the module that was running, then the name. While one is taken, attention and dropout run as they
+read, because their fused twins never make the tensors worth looking at; norms and activations hide none. A trace
+belongs to the thread and the model it was opened for: passes of others, at the same time, are not recorded.
 """
 
 import json
