@@ -76,7 +76,7 @@ def is_our_decoder(model: EncoderDecoder | DecoderOnly) -> bool:
 
 class Fingerprint:
     """Tells whether weights have changed: by where they lie, by torch's count of changes, and by a sample of their
-    values for changes that torch does not count. Single numbers poked in through `weight.data` may escape the sample."""
+    values for changes that torch does not count. Single numbers changed through `weight.data` may escape it."""
 
     def __init__(self, weights: Sequence[Tensor | None]) -> None:
         self.weights = weights
