@@ -89,17 +89,21 @@ def answers(outputs: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]]) -
 
 
 def text_scores(loaded: LoadedModel, documents: Sequence[str], context: int) -> dict[str, float]:
-    """Perplexity per token and bits per byte, summed over all tokens, so that no batch weighs more than another."""
+    """Perplexity per token and bits per byte, summed over all tokens, so that no batch weighs more than another.
+
+    The bytes are those of the text itself, whatever tokens stand for them, `<unk>` too; only those of a first token
+    that nothing predicts, as in a stream, are left out with it. An end of the text costs bits and has no bytes.
+    """
     model = loaded.model_of_kind("decoder", "evaluate text")
     assert isinstance(model, DecoderOnly)
-    texts = [loaded.document(text) for text in documents if text]
+    documents = [text for text in documents if text]
+    texts = [loaded.document(text) for text in documents]
     if not any(len(text) > 1 for text in texts):
         raise InputError("there is nothing to evaluate: the text has fewer than two tokens")
     log_probs = score_texts(model, texts, context)
     total = -math.fsum(value for row in log_probs for value in row)
     tokens = sum(map(len, log_probs))
-    special = set(loaded.tokenizer.special.values())
-    size = sum(len(loaded.tokenizer.decode_bytes(t for t in text[1:] if t not in special)) for text in texts)
+    size = sum(predicted_bytes(loaded, text, ids) for text, ids in zip(documents, texts, strict=True))
     return {
         "loss": total / tokens,
         "perplexity": math.exp(total / tokens),
@@ -107,6 +111,15 @@ def text_scores(loaded: LoadedModel, documents: Sequence[str], context: int) -> 
         "tokens": tokens,
         "bytes": size,
     }
+
+
+def predicted_bytes(loaded: LoadedModel, text: str, ids: Sequence[int]) -> int:
+    """How many bytes of the text the tokens after the first stand for."""
+    tokenizer, size = loaded.tokenizer, len(text.encode(errors="surrogatepass"))
+    if loaded.beginning is not None:
+        return size
+    # a tokenizer with <unk> has it for one character
+    return size - (len(text[0].encode()) if ids[0] == tokenizer.unk_id else len(tokenizer.token_bytes(ids[0])))
 
 
 @torch.inference_mode()

@@ -230,14 +230,20 @@ class LoadedModel:
         """A prompt as the model reads it. A document begins with its mark; in a stream there is none."""
         self.model_of_kind("decoder", "generate")
         ids = self.tokenizer.encode_ordinary(text)
-        if self.documents != "none":
-            mark = self.tokenizer.bos_id if self.tokenizer.bos_id is not None else self.tokenizer.eos_id
-            ids = ids if mark is None else [mark, *ids]
-        elif not ids:
+        if (mark := self.beginning) is not None:
+            ids = [mark, *ids]
+        elif not ids and self.documents == "none":
             ids = self.tokenizer.encode_ordinary("\n")
         if not ids:
             raise InputError("an empty prompt, and the tokenizer has no token for a beginning: give a prompt")
         return ids
+
+    @property
+    def beginning(self) -> int | None:
+        """The mark that a document begins with; a stream has none."""
+        if self.documents == "none":
+            return None
+        return self.tokenizer.bos_id if self.tokenizer.bos_id is not None else self.tokenizer.eos_id
 
     def document(self, text: str) -> list[int]:
         """A whole text as the model reads it, with its end where texts have one."""

@@ -11,6 +11,7 @@ from clearhead.decoding.evaluation import answers, compare, corpus_scores, text_
 from clearhead.decoding.load import LoadedModel
 from clearhead.decoding.scoring import batches, score_texts, windows
 from clearhead.errors import InputError
+from clearhead.tokenizer.characters_and_integers import Characters
 from tests.decoding.models import byte_tokenizer, opinionated
 
 REFERENCES = ["the cat sat on the mat .", "a dog ran over the green hill .", "two men are talking ."] * 10
@@ -82,3 +83,20 @@ def test_text_scores_do_not_depend_on_batches(monkeypatch: pytest.MonkeyPatch) -
             log_probs = model(torch.tensor([row[:-1]])).log_softmax(-1)[0]
         whole += float(log_probs.gather(1, torch.tensor(row[1:])[:, None]).sum())
     assert sum(map(sum, score_texts(model, ids[:3], 32))) == pytest.approx(whole, abs=1e-9)
+
+
+@pytest.mark.parametrize("documents", ["line", "none"])
+def test_bits_per_byte_count_the_bytes_of_the_text_whatever_its_tokens(documents: str) -> None:
+    """Also those that the vocabulary does not know, and all but those of a first token that nothing predicts."""
+    tokenizer = Characters("abc ")
+    model = opinionated(0, "llama", vocab_size=tokenizer.size, kv_heads=1)
+    loaded = LoadedModel(model, tokenizer, documents=documents)
+    for text, first in (("abc 日本 cab", 1), ("日本 abc", 3)):
+        found = text_scores(loaded, [text], context=32)
+        assert found["bytes"] == len(text.encode()) - (first if documents == "none" else 0)
+        nats = -sum(score_texts(model, [loaded.document(text)], 32)[0])
+        assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / found["bytes"])
+    merged = LoadedModel(opinionated(0, "llama", vocab_size=275, kv_heads=1), byte_tokenizer(), documents=documents)
+    text = "the cat 日本"
+    first = len(merged.tokenizer.token_bytes(merged.tokenizer.encode_ordinary(text)[0])) if documents == "none" else 0
+    assert text_scores(merged, [text], context=32)["bytes"] == len(text.encode()) - first
