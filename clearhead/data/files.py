@@ -6,12 +6,14 @@ feeds and at U+2028, which occur inside real sentences: from there on, two paral
 
 import glob
 import gzip
+import json
 import os
 import re
 import sysconfig
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import overload
 
@@ -114,6 +116,7 @@ def read_lines(path: Path, strict: bool = True) -> Sequence[str | None]:
     broken = lines.count(None)
     if broken and (strict or broken > MOST_BROKEN * len(lines)):
         refuse_encoding(path, raw, lines)
+    refuse_json_lines(path, lines)
     return lines
 
 
@@ -127,3 +130,22 @@ def refuse_encoding(path: Path, raw: Sequence[bytes], lines: Sequence[str | None
             f"({lines.count(None):,} of {len(lines):,} lines are not); if the file is in another encoding, convert it, "
             "for example with `iconv -f latin1 -t utf-8`"
         ) from None
+
+
+def refuse_json_lines(path: Path, lines: Iterable[str | None]) -> None:
+    """Text is wanted: lines that are JSON objects would be learned with their braces, keys and escapes."""
+    seen, keys = 0, set[str]()
+    for line in islice(filter(None, lines), 20):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(row, dict):
+            return
+        seen, keys = seen + 1, keys & set(row) if seen else set(row)
+    if seen > 1 and keys:
+        key = "text" if "text" in keys else min(keys)
+        raise InputError(
+            f"{path}: JSON lines, and text is wanted; take the text out of its objects, "
+            f"for example with `jq -r .{key}` (they have the keys {', '.join(sorted(keys))})"
+        )

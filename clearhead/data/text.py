@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clearhead.data.batch import Skipped
-from clearhead.data.files import decode, find, read, read_lines, refuse_encoding, split_lines
+from clearhead.data.files import decode, find, read, read_lines, refuse_encoding, refuse_json_lines, split_lines
 from clearhead.data.parallel import hold_out
 from clearhead.data.settings import DataSettings, Files
 from clearhead.errors import InputError
@@ -65,6 +65,8 @@ def decode_file(path: Path, strict: bool) -> str | None:
     if text is None and strict:
         raw = split_lines(content)
         refuse_encoding(path, raw, [decode(line) for line in raw])
+    if text is not None:
+        refuse_json_lines(path, (line[0] for line in re.finditer(r"[^\n]+", text)))
     return text
 
 

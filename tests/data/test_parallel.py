@@ -87,6 +87,7 @@ def test_what_cannot_be_used_is_skipped_on_both_sides(write: Write) -> None:
         ("\n\n", "\n\n", r"no line can be used; 2 empty on both sides"),
         ("a\n", gzip.compress(b"abc" * 1000, mtime=0)[:-9], r"train.de: cannot read it"),
         ("a\nb\n", b"a\n\xff\n", r"train.de, line 2: not UTF-8: byte 0xFF at byte 1 \(1 of 2 lines are not\).*iconv"),
+        ("a\nb\n", '{"de": "a"}\n{"de": "b"}\n', r"train.de: JSON lines, and text is wanted.*`jq -r \.de`"),
         ("abc\n", "a\n", r"no pair has at most data.max_length = 3 tokens; the shortest has 4"),
     ],
 )

@@ -1,5 +1,6 @@
 """Plain text: windows that hold it all, documents that stay apart, and masks as BERT has them."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,17 @@ def test_text_that_is_not_utf8(write: Write, tmp_path: Path) -> None:
 def test_text_that_is_refused(write: Write, content: str | bytes, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build(DataSettings(text=write("t.txt", content), **changes), LETTERS)
+
+
+@pytest.mark.parametrize("documents", ["none", "line", "blank-line", "file"])
+def test_json_lines_are_no_text(write: Write, documents: str) -> None:
+    """They would be learned with their braces, keys and escapes."""
+    rows = [json.dumps({"id": n, "text": f"line {n}"}) for n in range(30)]
+    with pytest.raises(InputError, match=r"a.jsonl: JSON lines, and text is wanted.*`jq -r \.text`.*id, text"):
+        read_text(write("a.jsonl", "\n".join(rows)), documents, strict=False)
+    # what merely holds an object now and then, or is one object, or lists, is text
+    for content in ("\n".join([*rows[:5], "and so on"]), rows[0] + "\n", "[1]\n[2]\n", '{"a": 1}\n{"b": 2}\n'):
+        assert read_text(write("text", content), documents, strict=False).documents
 
 
 def test_files_that_are_folders(tmp_path: Path) -> None:
