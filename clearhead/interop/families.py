@@ -228,7 +228,8 @@ def _llama(settings: Settings, state: State) -> ModelConfig:
     width, heads = settings["hidden_size"], settings["num_attention_heads"]
     only(settings, hidden_act="silu", attention_bias=False, mlp_bias=False, head_dim=width // heads)
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
-    only(rope, rope_type="default")
+    for spelling in ("rope_type", "type"):  # the second is the older one
+        only(rope, **{spelling: "default"})
     return configure(
         "llama",
         vocab_size=settings["vocab_size"],

@@ -7,12 +7,25 @@ done here (a normalizer, a prefix space, added tokens with stripping…) is refu
 
 import json
 import warnings
+from itertools import product
 from typing import Any
 
 from clearhead.errors import InputError
 from clearhead.tokenizer.bytepair import ALPHABET, PRINTABLE, BytePair, Merge
 from clearhead.tokenizer.split import GPT2, is_portable
 
+KEYS = (
+    "version",
+    "truncation",
+    "padding",
+    "added_tokens",
+    "normalizer",
+    "pre_tokenizer",
+    "post_processor",
+    "decoder",
+    "model",
+)
+OURS = "clearhead"  # the engine that a pattern was written for, where another may cut differently
 _CHARACTERS = "".join(map(chr, [*PRINTABLE, *range(256, 256 + 256 - len(PRINTABLE))]))
 _TO_TEXT = dict(zip(ALPHABET, _CHARACTERS, strict=True))
 _TO_BYTE = {character: byte for byte, character in _TO_TEXT.items()}
@@ -40,12 +53,15 @@ def to_json(tokenizer: BytePair, merges_as_text: bool = False) -> str:
     vocabulary = dict(sorted({**ordinary, **tokenizer.special}.items(), key=lambda item: item[1]))
     merges = [(printable(left), printable(right)) for left, right in tokenizer.merges]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
-    if not is_portable(tokenizer.pattern):
+    portable = is_portable(tokenizer.pattern)
+    if not portable:
         warnings.warn(f"tokenizers may cut differently by the pattern {tokenizer.pattern!r}", stacklevel=3)
     if tokenizer.pattern == GPT2:
         pre_tokenizer: dict[str, Any] = byte_level
     else:
         split = {"type": "Split", "pattern": {"Regex": tokenizer.pattern}, "behavior": "Isolated", "invert": False}
+        if not portable:
+            split["engine"] = OURS
         pre_tokenizer = {"type": "Sequence", "pretokenizers": [split, {**byte_level, "use_regex": False}]}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     content = {
@@ -86,14 +102,18 @@ def from_json(content: dict[str, Any], where: str) -> BytePair:
             raise InputError(f"{where}: model.{key} is {model[key]!r}; a byte-level BPE has none")
     if content.get("normalizer") is not None:
         raise InputError(f"{where}: it has a normalizer, {content['normalizer']}; texts are taken as they are")
+    for key in content:
+        if key not in KEYS:
+            raise InputError(f"{where}: the key {key!r} is not one of {', '.join(KEYS)}")
+    for key in ("truncation", "padding"):
+        if content.get(key) is not None:
+            raise InputError(f"{where}: {key} is {content[key]}; texts are taken as long as they are")
+    _check_decoder(content.get("decoder"), where)
     if _adds_tokens(content.get("post_processor")):
         warnings.warn(f"{where}: its post-processor adds special tokens around a text; encode does not", stacklevel=3)
-    special = _read_special(content.get("added_tokens") or [], where)
-    vocabulary = {
-        unprintable(text, where): number
-        for text, number in _get(model, "vocab", dict, where).items()
-        if text not in special
-    }
+    entries = _get(model, "vocab", dict, where)
+    special = _read_special(content.get("added_tokens") or [], entries, where)
+    vocabulary = {unprintable(text, where): number for text, number in entries.items() if text not in special}
     merges = [_read_merge(entry, rank, where) for rank, entry in enumerate(_get(model, "merges", list, where))]
     try:
         return BytePair(
@@ -114,16 +134,47 @@ def _get(mapping: dict[str, Any], key: str, kind: type, where: str) -> Any:
     return value
 
 
-def _read_special(added: list[dict[str, Any]], where: str) -> dict[str, int]:
-    special = {}
+def _read_special(added: list[dict[str, Any]], vocabulary: dict[str, int], where: str) -> dict[str, int]:
+    """Added tokens by name. tokenizers goes by the vocabulary, or counts on from its end, whatever id is written."""
+    special: dict[str, int] = {}
     for token in added:
         for flag in ("single_word", "lstrip", "rstrip"):
             if token.get(flag):
                 raise InputError(f"{where}: the added token {token['content']!r} has {flag}, which cannot be done here")
         if not token.get("special"):
             raise InputError(f"{where}: the added token {token['content']!r} is not special; only special ones can be")
-        special[token["content"]] = token["id"]
+        name, following = token["content"], max(len(vocabulary), 1 + max(special.values(), default=-1))
+        wanted = vocabulary.get(name, special.get(name, following))
+        if token["id"] != wanted:
+            raise InputError(
+                f"{where}: the added token {name!r} has the id {token['id']}, but tokenizers gives it {wanted}"
+            )
+        special[name] = wanted
+    _check_overlaps(added, where)
     return special
+
+
+def _check_overlaps(added: list[dict[str, Any]], where: str) -> None:
+    """They look for the tokens that are not `normalized` first; where such a token can overlap one of the others, that
+    is another result than looking for all at once."""
+    early = [token["content"] for token in added if not token.get("normalized")]
+    late = [token["content"] for token in added if token.get("normalized")]
+    for one, other in product(early, late):
+        longest = min(len(one), len(other))
+        ends = any(one[-n:] == other[:n] or other[-n:] == one[:n] for n in range(1, longest + 1))
+        if ends or one in other or other in one:
+            raise InputError(
+                f"{where}: the added tokens {one!r} and {other!r} overlap, and only the second is normalized; "
+                "in which order they are looked for cannot be followed here"
+            )
+
+
+def _check_decoder(decoder: dict[str, Any] | None, where: str) -> None:
+    """Only ByteLevel turns the characters of the file back into the bytes they stand for; without it, text changes."""
+    steps = (decoder or {}).get("decoders", [decoder])
+    kinds = [step and step.get("type") for step in steps]
+    if kinds != ["ByteLevel"]:
+        raise InputError(f"{where}: decoder is {kinds}; only ['ByteLevel'] can be read")
 
 
 def _read_merge(entry: str | list[str], rank: int, where: str) -> Merge:
@@ -152,6 +203,8 @@ def _read_pattern(pre_tokenizer: dict[str, Any] | None, where: str) -> str:
     pattern: str | None = split.get("pattern", {}).get("Regex")
     if pattern is None:
         raise InputError(f"{where}: the pattern of Split is {split.get('pattern')!r}, and a Regex is wanted")
+    if split.get("engine") != OURS and not is_portable(pattern):
+        raise InputError(f"{where}: the pattern {pattern!r} uses what means something else here than in tokenizers")
     return pattern
 
 

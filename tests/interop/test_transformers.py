@@ -178,6 +178,15 @@ def test_refuses_what_our_models_cannot_follow() -> None:
     theirs = theirs_of("LlamaForCausalLM", "Llama", head_dim=8)
     with pytest.raises(families.InputError, match="head_dim = 8 is not supported, only 4"):
         ours_of(theirs)
+    theirs = theirs_of("LlamaForCausalLM", "Llama")
+    for spelling in ("rope_type", "type"):
+        settings = {
+            **theirs.config.to_dict(),
+            "rope_parameters": None,
+            "rope_scaling": {spelling: "linear", "factor": 2.0},
+        }
+        with pytest.raises(families.InputError, match=f"{spelling} = 'linear' is not supported, only 'default'"):
+            families.read("llama", settings, theirs.state_dict())
     theirs = theirs_of("GPT2LMHeadModel", "GPT2", activation_function="tanh")
     with pytest.raises(families.InputError, match="activation_function = 'tanh' is not one of relu, gelu"):
         ours_of(theirs)

@@ -208,6 +208,12 @@ def at(content: dict[str, Any], *keys: Any) -> Any:
         (["pre_tokenizer", "add_prefix_space"], True, "add_prefix_space is true"),
         (["pre_tokenizer", "use_regex"], False, "there is no pattern"),
         (["pre_tokenizer", "type"], "Whitespace", "pre_tokenizer is ['Whitespace']"),
+        (["truncation"], {"max_length": 4}, "truncation is {'max_length': 4}"),
+        (["padding"], {"pad_id": 0}, "padding is {'pad_id': 0}"),
+        (["decoder"], None, "decoder is [None]; only ['ByteLevel'] can be read"),
+        (["decoder"], {"type": "Metaspace"}, "decoder is ['Metaspace']"),
+        (["surprise"], 1, "the key 'surprise' is not one of version, truncation"),
+        (["added_tokens", 0, "id"], 999, "'<pad>' has the id 999, but tokenizers gives it 0"),
         (["added_tokens", 0, "lstrip"], True, "'<pad>' has lstrip"),
         (["added_tokens", 0, "special"], False, "'<pad>' is not special"),
     ],
@@ -242,6 +248,30 @@ def test_a_pattern_that_others_may_read_differently_is_kept_and_said_so(tmp_path
     with pytest.warns(UserWarning, match="tokenizers may cut differently"):
         trained.save(tmp_path / "tokenizer.json")
     same(load(tmp_path), trained)
+    # theirs means what their engine makes of it
+    theirs = json.loads((tmp_path / "tokenizer.json").read_text())
+    del theirs["pre_tokenizer"]["pretokenizers"][0]["engine"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(theirs))
+    with pytest.raises(InputError, match=r"the pattern '.*' uses what means something else here than in tokenizers"):
+        load(tmp_path)
+
+
+def test_added_tokens_that_overlap_are_looked_for_in_an_order(content: dict[str, Any], tmp_path: Path) -> None:
+    """tokenizers looks for those that are not normalized first, so that a shorter one wins over a longer one."""
+    path = tmp_path / "tokenizer.json"
+    for text, flags in (("<pad><", (False, True)), ("<pad><", (True, False)), ("pad", (True, False))):
+        clash = {**content["added_tokens"][0], "id": 264, "content": text, "normalized": flags[0]}
+        rest = [{**token, "normalized": flags[1]} for token in content["added_tokens"]]
+        path.write_text(json.dumps({**content, "added_tokens": [*rest, clash]}))
+        with pytest.raises(InputError, match=r"the added tokens .* overlap"):
+            load(path)
+    clash = {**content["added_tokens"][0], "id": 264, "content": "<pad><"}
+    path.write_text(json.dumps({**content, "added_tokens": [*content["added_tokens"], clash]}))
+    assert load(path).encode("<pad><s>", "all") == Peer.from_file(str(path)).encode("<pad><s>").ids
+    path.write_text(json.dumps({**content, "added_tokens": [*content["added_tokens"], {**clash, "id": 999}]}))
+    assert Peer.from_file(str(path)).encode("<pad><").ids == [264]
+    with pytest.raises(InputError, match="'<pad><' has the id 999, but tokenizers gives it 264"):
+        load(path)
 
 
 def test_ignore_merges_is_whole_words(content: dict[str, Any], tmp_path: Path) -> None:
