@@ -1,4 +1,10 @@
-"""The doctor's report for a terminal: findings in colour, wrong and right lines beside each other."""
+"""The doctor's report for a terminal: findings in colour, wrong and right lines beside each other.
+
+Below it stands what was assumed where the description was inferred, as sentences and as code, and what a baseline
+accepted.
+"""
+
+from typing import Any
 
 from rich.console import Console
 from rich.panel import Panel
@@ -6,7 +12,9 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from clearhead.doctor.finding import ERROR, Finding, Report
+from clearhead.doctor.baseline import Compared
+from clearhead.doctor.finding import ERROR, WARNING, Finding, Report
+from clearhead.doctor.infer import Inferred
 from clearhead.doctor.probes import PROBES
 from clearhead.doctor.render import verdict
 
@@ -38,7 +46,7 @@ def show(report: Report) -> None:
 
 
 def panel(finding: Finding) -> Panel:
-    colour = "red" if finding.severity == ERROR else "yellow"
+    colour = {ERROR: "red", WARNING: "yellow"}.get(finding.severity, "blue")
     body = Text(finding.message)
     for line in finding.where:
         body.append(f"\nat {line}", style="dim")
@@ -62,3 +70,56 @@ def causes(report: Report) -> Table:
         table.add_row(f"{number}.", text)
         table.add_row("", inner)
     return table
+
+
+# ---- what was assumed ---------------------------------------------------------------------------------------------
+
+
+def assumptions(inferred: Inferred) -> dict[str, Any]:
+    """For JSON: what was assumed, what was not found out, and the description as code."""
+    if not inferred.code:
+        return {}
+    left_open = [{"probe": probe, "reason": reason, "add": line} for probe, reason, line in inferred.open]
+    return {"assumed": list(inferred.assumed), "not_found_out": left_open, "description": inferred.code}
+
+
+def assumed_lines(inferred: Inferred) -> list[str]:
+    """For people: the same, the code last, to be kept with --write."""
+    if not inferred.code:
+        return []
+    lines = ["", "assumed (nobody described this model; correct what is wrong)"]
+    lines += [f"  {line}" for line in inferred.assumed]
+    if inferred.open:
+        lines += ["", "not found out (one line of a description would tell)"]
+        for probe, reason, line in inferred.open:
+            lines += [f"  {probe:<11} {reason}", f"              add: {line}"]
+    lines += ["", "as code (--write spec.py keeps it)"]
+    return [*lines, *(f"  {line}" if line else "" for line in inferred.code.rstrip().splitlines())]
+
+
+# ---- what a baseline accepted -------------------------------------------------------------------------------------
+
+
+def known(compared: Compared) -> dict[str, Any]:
+    """For JSON: what the baseline accepted, and what of it is gone."""
+    if not compared.accepted and not compared.gone:
+        return {}
+    gone = [{"model": model, "finding": id, "code": code} for model, id, code in compared.gone]
+    return {"accepted": [finding.id for finding in compared.accepted], "gone": gone}
+
+
+def known_lines(compared: Compared) -> list[str]:
+    lines = []
+    if compared.accepted:
+        lines += ["", "accepted by the baseline", *(f"  {finding.id}" for finding in compared.accepted)]
+    if compared.gone:
+        lines += ["", "in the baseline, but gone (take it out)", *(f"  {gone_text(one)}" for one in compared.gone)]
+    return lines
+
+
+def gone_notices(compared: Compared) -> list[str]:
+    return [f"::notice::clearhead doctor: {gone_text(one)} is in the baseline, but gone" for one in compared.gone]
+
+
+def gone_text(one: tuple[str, str, str]) -> str:
+    return f"{one[1]}{f' at {one[2]}' if one[2] else ''}"
