@@ -7,11 +7,17 @@ from typing import Any
 import torch
 
 from clearhead.doctor.describe import CausalLM, Description, Encoder, EncoderDecoder, Reference
-from clearhead.doctor.hosts import decoder, encoder, loop, seq2seq
+from clearhead.doctor.hosts import decoder, describe_others, encoder, loop, seq2seq
 
 # how tokens come in: the host modules stay as they are, or one of them is replaced by its broken twin
 Modules = dict[str, Any]
-HEALTHY: Modules = {"decoder": decoder, "encoder": encoder, "seq2seq": seq2seq, "loop": loop}
+HEALTHY: Modules = {
+    "decoder": decoder,
+    "encoder": encoder,
+    "seq2seq": seq2seq,
+    "loop": loop,
+    **describe_others.HEALTHY,
+}
 
 
 def reference(build: Callable[..., Any], module: Any, inputs: tuple[torch.Tensor, ...]) -> Callable[[], Reference]:
@@ -48,6 +54,7 @@ def causal(modules: Modules, **fixed: Any) -> CausalLM:
         build=build,
         forward=lambda model, tokens, real=None: model(tokens, real),
         pad=training.PAD,
+        left_padded=True,
         positions="absolute" if positions == "learned" else positions,
         tied=fixed.get("tied", True),
         window=window,
@@ -58,6 +65,7 @@ def causal(modules: Modules, **fixed: Any) -> CausalLM:
         reference=reference(build, decoder, (tokens,)),
         loss=lambda model, tokens: training.causal_loss(model, tokens),
         label_smoothing=training.SMOOTHING,
+        reduction="mean",
     )
 
 
@@ -70,11 +78,13 @@ def with_loop(modules: Modules, optimizer: str = "make_optimizer") -> CausalLM:
         pad=training.PAD,
         loss=plain.loss,
         label_smoothing=training.SMOOTHING,
+        reduction="mean",
         optimizer=getattr(training, optimizer),
         update=training.update,
         clip=training.CLIP,
         learning_rate=training.learning_rate,
         warmup=training.WARMUP - 1,
+        steps=1000,
     )
 
 
@@ -113,6 +123,7 @@ def tagger(modules: Modules, padded: bool = True) -> Encoder:
         pad=training.PAD if padded else None,
         loss=(lambda model, tokens, labels: training.tagging_loss(model, tokens, labels)) if padded else None,
         label_smoothing=training.SMOOTHING if padded else 0.0,
+        reduction="mean",
     )
 
 
@@ -142,6 +153,7 @@ def translator(modules: Modules) -> EncoderDecoder:
         reference=reference(build, seq2seq, inputs),
         loss=lambda model, source, target: training.translation_loss(model, source, target),
         label_smoothing=training.SMOOTHING,
+        reduction="mean",
     )
 
 
@@ -165,6 +177,7 @@ VARIANTS: dict[str, dict[str, Callable[[Modules], Description]]] = {
         "loop": with_loop,
         "finetune": lambda modules: with_loop(modules, optimizer="adapt"),
     },
+    **describe_others.VARIANTS,
 }
 
 

@@ -14,7 +14,8 @@ from types import ModuleType
 
 from clearhead.errors import InputError
 
-HOSTS = ("decoder", "encoder", "seq2seq", "loop")
+HOSTS = ("decoder", "encoder", "seq2seq", "loop", "sequence_first", "functional", "by_id")
+TABLES = (*HOSTS, "lasting", "sublayers")  # one for each host, and two of bugs that all hosts have
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def load(mutant: Mutant) -> ModuleType:
 
 def table() -> dict[str, Mutant]:
     """Every planted bug by its id."""
-    rows = [row for host in HOSTS for row in import_module(f"clearhead.doctor.mutants.{host}").MUTANTS]
+    rows = [row for name in TABLES for row in import_module(f"clearhead.doctor.mutants.{name}").MUTANTS]
     found = {row.id: row for row in rows}
     if len(found) != len(rows):
         raise InputError("two mutants share an id")
