@@ -19,22 +19,39 @@ from typing import Any
 
 import torch
 
+from clearhead.doctor.causes import Facts, known
 from clearhead.doctor.describe import Description
 from clearhead.doctor.examine import check
 from clearhead.doctor.hosts.describe import describe
 from clearhead.doctor.mutants import HOSTS, Mutant, load, table
 from clearhead.doctor.mutants.benign import BENIGN
 from clearhead.doctor.probes import PROBES, SLOW
+from clearhead.doctor.ranking import Case, from_json, named, observe, stored
 from clearhead.machine import machine
 
+# what is kept from the ranking while it is asked about a bug; a bug's cause is its kind
+LEFT_OUT: dict[str, Callable[[Case, Case], bool]] = {
+    "nothing": lambda other, case: False,
+    "the bug itself": lambda other, case: other.bug == case.bug,
+    "every bug of its host": lambda other, case: other.host == case.host,
+    "every bug of its kind, in its host": lambda other, case: (
+        other.host == case.host and bool(set(other.causes) & set(case.causes))
+    ),
+    "every bug of its host, and every bug of its kind": lambda other, case: (
+        other.host == case.host or bool(set(other.causes) & set(case.causes))
+    ),
+}
 RESULTS = Path("runs") / "bench" / "doctor.json"
 
 
 def examined(spec: Description, quick: bool = False) -> dict[str, Any]:
-    """The findings, the first three causes and the times of one examination."""
+    """The findings, the first three causes and the times of one examination, and what the ranking can learn from it."""
     start = time.perf_counter()
     report = check(spec, quick=quick)
+    facts = Facts(report.findings)
+    case = observe(report.findings, report.passed, {cause.id: fits(facts) for cause, fits, _ in known()})
     return {
+        "case": case.to_json(),
         "findings": [(finding.id, finding.severity) for finding in report.findings],
         "causes": [cause.id for cause in report.causes[:3]],
         "seconds": time.perf_counter() - start,
@@ -100,18 +117,43 @@ def found(mutant: Mutant, results: dict[str, Any]) -> list[str]:
     """The findings that count: errors, and warnings that the healthy host does not get."""
     usual = {id for id, _ in results[f"healthy/{mutant.host}/{mutant.variant}"]["findings"]}
     findings = results[f"mutant/{mutant.id}"]["findings"]
-    return [id for id, severity in findings if severity == "error" or id not in usual]
+    return [id for id, severity in findings if severity == "error" or (severity == "warning" and id not in usual)]
+
+
+def learn(results: dict[str, Any]) -> None:
+    """Keep what came of every planted bug for the ranking of causes."""
+    cases = []
+    for mutant in table().values():
+        case = from_json(results[f"mutant/{mutant.id}"]["case"])
+        if case.found:
+            cases.append(replace(case, causes=mutant.causes, host=mutant.host, bug=mutant.id).to_json() + "\n")
+    Path("clearhead/doctor/evidence.jsonl").write_text("".join(cases), encoding="utf-8")
+
+
+def ranking() -> str:
+    """How often a true cause is among the first three, and how often if what is like it was left out while learning."""
+    explains, cases = {cause.id: explained for cause, _, explained in known()}, stored()
+    lines = ["| left out while learning | bugs | named among the first three causes |", "|---|---:|---:|"]
+    for what, left_out in LEFT_OUT.items():
+        count = named(cases, left_out, explains)
+        lines.append(f"| {what} | {len(cases)} | {count} ({count / len(cases):.1%}) |")
+    return "\n".join(lines)
 
 
 def rates(results: dict[str, Any]) -> str:
     """Found and named, on the bugs that were known while the probes were written and on those kept aside."""
     lines = ["| planted bugs | number | found | named among the first three causes |", "|---|---:|---:|---:|"]
     everything = [mutant for mutant in table().values() if f"mutant/{mutant.id}" in results]
+    blind = (
+        "sequence_first",
+        "functional",
+        "by_id",
+    )  # hosts and bugs written after the probes, without looking at them
+    at_home = [m for m in everything if m.host not in blind]
     groups = {
-        "from the catalogue": [m for m in everything if not m.id.startswith("x")],
-        "further ones": [m for m in everything if m.id.startswith("x")],
-        "seen while writing the probes": [m for m in everything if not m.held_out],
-        "held out": [m for m in everything if m.held_out],
+        "from the catalogue": [m for m in at_home if m.id[0] not in "xyz"],
+        "further ones": [m for m in at_home if m.id[0] in "xyz"],
+        "written blind, on other hosts": [m for m in everything if m.host in blind],
         "all": everything,
     }
     for name, group in groups.items():
@@ -161,8 +203,11 @@ def zoo_table(results: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", choices=[*HOSTS, "zoo", "tables"], help="a part instead of everything")
+    parser.add_argument("--only", choices=[*HOSTS, "zoo", "tables", "ranking"], help="a part instead of everything")
     parser.add_argument("--resume", action="store_true", help="keep the results of an earlier run")
+    parser.add_argument(
+        "--learn", action="store_true", help="keep what the planted bugs teach for the ranking of causes"
+    )
     options = parser.parse_args()
     wanted = options.only
     warnings.simplefilter("ignore")
@@ -172,7 +217,11 @@ def main() -> None:
             run_host(host, results)
     if wanted in (None, "zoo"):
         run_zoo(results)
+    if options.learn:
+        learn(results)
     print(f"\n{machine()}\n")
+    if wanted in (None, "ranking"):
+        print(ranking(), end="\n\n")
     for part in (rates(results), matrix(results), zoo_table(results)):
         print(part, end="\n\n")
 

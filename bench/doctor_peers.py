@@ -57,7 +57,7 @@ def inputs_for(subject: Subject) -> dict[str, Tensor]:
     if subject.views[-1].padded:
         for row, count in ((1, 3), (2, 5)):
             mask[row, -count:] = 0
-            source[row, -count:] = subject.spec.pad or 0
+            source[row, -count:] = subject.source_pad or 0
     batch = {"input_ids": source, "attention_mask": mask}
     if isinstance(subject.spec, EncoderDecoder):
         batch["target"] = subject.tokens(4, 7, seed=4)

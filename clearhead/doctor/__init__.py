@@ -21,7 +21,8 @@ if TYPE_CHECKING:  # the names of _HOME once more, because a type checker does n
     from clearhead.doctor.finding import Cause as Cause
     from clearhead.doctor.finding import Finding as Finding
     from clearhead.doctor.finding import Report as Report
-    from clearhead.doctor.pytest_entry import parametrize as parametrize
+    from clearhead.doctor.infer.load import import_file as import_file
+    from clearhead.doctor.pytest_plugin import parametrize as parametrize
     from clearhead.doctor.ready import from_torch as from_torch
     from clearhead.doctor.ready import from_transformers as from_transformers
 
@@ -31,7 +32,8 @@ _HOME = {
     "EncoderDecoder": "describe",
     "Reference": "describe",
     "check": "examine",
-    "parametrize": "pytest_entry",
+    "import_file": "infer.load",
+    "parametrize": "pytest_plugin",
     "Report": "finding",
     "Finding": "finding",
     "Cause": "finding",

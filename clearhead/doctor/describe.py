@@ -34,7 +34,9 @@ class Description:
 
     name: str = ""
     sizes: Mapping[str, Any] = field(default_factory=dict)  # sizes this model needs instead of the doctor's own
-    pad: int | None = None  # the padding token
+    pad: int | tuple[int, int] | None = None  # the padding token; two of them: the source's and the target's
+    pad_by_id: bool = False  # the model hides `pad` by itself: forward takes no mask
+    left_padded: bool = False  # prompts are padded on the left, so positions must count real tokens only
     dtype: torch.dtype | None = None  # examine in this dtype; None: float64 where the model can
     positions: str | None = None  # "absolute", "rotary", "alibi", "relative" or "none"
     window: int | None = None  # how many tokens back self-attention reaches, the token itself included
@@ -48,11 +50,15 @@ class Description:
 
     loss: Callable[..., Any] | None = None  # the training loss of a batch, a scalar
     label_smoothing: float = 0.0
+    reduction: str | None = None  # of the loss over real tokens: "mean", "sum" or "rows" (a sum over each row's)
     optimizer: Callable[[Any], Any] | None = None  # optimizer(model) -> torch.optim.Optimizer
     update: Callable[..., Any] | None = None  # update(model, optimizer, micro_batches): one step of training
+    # do all micro-batches have as many real tokens? None: those without padding may
+    equal_micro_batches: bool | None = None
     clip: float | None = None  # the gradient norm `update` clips to
     learning_rate: Callable[[int], float] | None = None  # of update 0, 1, 2, ...
     warmup: int | None = None  # the update at which the learning rate peaks
+    steps: int | None = None  # how many updates there will be
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +69,8 @@ class CausalLM(Description):
     # cached(model, tokens, cache) -> (logits of these tokens, cache); None is the empty cache
     cached: Callable[..., Any] | None = None
     reorder: Callable[[Any, Tensor], Any] | None = None  # reorder(cache, rows) -> cache
-    generate: Callable[..., Any] | None = None  # generate(model, tokens, count), greedy -> (B, S + count)
+    # generate(model, tokens, count[, real]), greedy -> (B, S + count)
+    generate: Callable[..., Any] | None = None
     packed: Callable[..., Any] | None = None  # packed(model, tokens, documents): documents numbers each token's text
 
 
@@ -81,4 +88,4 @@ class EncoderDecoder(Description):
 
     cached: Callable[..., Any] | None = None  # cached(model, source, target, cache) -> (logits, cache)
     reorder: Callable[[Any, Tensor], Any] | None = None
-    generate: Callable[..., Any] | None = None  # generate(model, source, start, count), greedy
+    generate: Callable[..., Any] | None = None  # generate(model, source, start, count[, source_real]), greedy

@@ -14,8 +14,9 @@ import torch
 
 from clearhead.doctor.causes import diagnose
 from clearhead.doctor.describe import Description
-from clearhead.doctor.finding import WARNING, Finding, NotArmed, Report
-from clearhead.doctor.probes import PROBES, RANDOM, SLOW, load
+from clearhead.doctor.finding import ERROR, NOTE, Finding, NotArmed, Report
+from clearhead.doctor.probes import AS_IT_IS, PROBES, RANDOM, SLOW, load
+from clearhead.doctor.raised import Raised
 from clearhead.doctor.subject import Subject
 from clearhead.errors import InputError
 
@@ -59,18 +60,35 @@ def run_probe(name: str, subject: Subject) -> list[Finding]:
     except (NotArmed, InputError):
         raise
     except Exception as error:
-        where = error_line(error)
-        reason = str(error).splitlines()[0] if str(error) else ""
-        message = f"the model raised {type(error).__name__} on an ordinary input: {reason}"
-        return [Finding(f"{name}.raised", WARNING, message, {"error": type(error).__name__}, (where,) if where else ())]
+        return after_raising(name, subject, error)
 
 
-def error_line(error: BaseException) -> str:
-    traceback, line = error.__traceback__, ""
-    while traceback is not None:
-        line = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return line
+def after_raising(name: str, subject: Subject, error: Exception) -> list[Finding]:
+    """Something the probe called raised: on purpose, in this precision only, always, or on some inputs only."""
+    raised = error if isinstance(error, Raised) else Raised(name, error)
+    if not isinstance(error, Raised) and not raised.where:
+        raise NotArmed(f"the probe itself failed ({raised.kind}: {raised.reason})") from error
+    if subject.dtype == torch.float64 and subject.spec.dtype is None:
+        subject.narrowed.worked |= subject.worked
+        return run_probe(name, subject.narrowed)
+    never = isinstance(error, Raised) and raised.what not in subject.worked
+    if never and raised.what.startswith("forward"):
+        raise InputError(f"{raised.told()}; at {raised.where}: it never worked, though the description says it would")
+    if raised.refused and not never:
+        raise NotArmed(f"the model refuses: {raised.told()}") from error
+    worked = "it never worked" if never else "though other inputs of this kind work"
+    message = f"{raised.told()}: {worked}"
+    evidence = {"error": raised.kind, "what": raised.what, "shapes": raised.shapes}
+    return [Finding(f"{name}.raised", ERROR, message, evidence, (raised.where,) if raised.where else ())]
+
+
+def arm(name: str, subject: Subject) -> None:
+    """Where evaluation is random, most probes can compare only if dropout can be silenced from outside."""
+    subject.silenced = False
+    if subject.repeatable or name in AS_IT_IS:
+        return
+    if not subject.silence() and name not in RANDOM:
+        raise NotArmed("outputs are random in evaluation mode: see what the mode probe says")
 
 
 def check(
@@ -88,6 +106,7 @@ def check(
     names = chosen(only, quick)
     findings: list[Finding] = []
     passed, not_armed, seconds = [], {}, {}
+    crashes: dict[tuple[str, ...], str] = {}  # the line that raised, and the probe that told it first
     with unchanged():
         subject = Subject(spec)
         for name in names:
@@ -95,18 +114,24 @@ def check(
                 progress(name)
             start = time.perf_counter()
             try:
-                if name not in RANDOM and not subject.repeatable:
-                    raise NotArmed("outputs are random in evaluation mode: see what the mode probe says")
+                arm(name, subject)
                 found = run_probe(name, subject)
             except NotArmed as reason:
                 not_armed[name] = str(reason)
             else:
+                crash = next((f for f in found if f.id.endswith(".raised")), None)
+                place = (crash.where or (crash.evidence["error"],)) if crash is not None else ()
+                if crash is not None and crashes.setdefault(place, name) != name:
+                    found = [finding for finding in found if finding is not crash]
+                    not_armed[name] = f"the model raised {crash.evidence['error']} as in {crashes[place]}"
                 findings += found
-                if not found:
+                if name not in not_armed and all(finding.severity == NOTE for finding in found):
                     passed.append(name)
             seconds[name] = time.perf_counter() - start
     if not passed and not findings:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in not_armed.items())
         raise InputError(f"nothing could be examined ({reasons})")
-    causes, findings = diagnose(findings)
+    notes = [finding for finding in findings if finding.severity == NOTE]
+    causes, findings = diagnose([finding for finding in findings if finding.severity != NOTE], passed)
+    findings += notes
     return Report(spec.name or type(spec).__name__, tuple(findings), tuple(passed), not_armed, causes, seconds)

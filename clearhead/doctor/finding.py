@@ -1,9 +1,12 @@
-"""What the doctor says: findings with a counterexample, probes that passed, and probes that could not be armed."""
+"""What the doctor says: findings with a counterexample, probes that passed, and probes that could not be armed.
+
+An error is a violated property; a warning is worth a look; a note tells a convention and counts for nothing.
+"""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-ERROR, WARNING = "error", "warning"
+ERROR, WARNING, NOTE = "error", "warning", "note"
 
 
 class NotArmed(Exception):
@@ -55,6 +58,14 @@ class Report:
     @property
     def errors(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.severity == ERROR)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == WARNING)
+
+    @property
+    def notes(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == NOTE)
 
     @property
     def healthy(self) -> bool:

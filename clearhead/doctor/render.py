@@ -29,10 +29,11 @@ def text(report: Report) -> str:
 
 
 def verdict(report: Report) -> str:
-    errors, warnings = len(report.errors), len(report.findings) - len(report.errors)
-    if not report.findings:
-        return f"healthy, as far as {len(report.passed)} probes can see"
-    counts = ((errors, "error"), (warnings, "warning"))
+    errors, warnings, notes = len(report.errors), len(report.warnings), len(report.notes)
+    if not errors and not warnings:
+        noted = f"; {notes} note{'s' * (notes > 1)}" if notes else ""
+        return f"healthy, as far as {len(report.passed)} probes can see{noted}"
+    counts = ((errors, "error"), (warnings, "warning"), (notes, "note"))
     return ", ".join(f"{count} {word}{'s' * (count > 1)}" for count, word in counts if count)
 
 

@@ -5,11 +5,9 @@ fused kernel. It is used only for what inputs and outputs cannot show. A functio
 differentiated to the token embedding, so that the influence of each token is a gradient.
 """
 
-import linecache
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -18,20 +16,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-HERE = str(Path(__file__).parent)
-HOSTS = str(Path(__file__).parent / "hosts")
-TORCH = str(Path(torch.__file__).parent)
+from clearhead.doctor.raised import line, theirs
 
 
 def own_line() -> str:
     """The innermost line of the caller's code: not of torch, nor of the doctor."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
-        name = frame.f_code.co_filename
-        ours = name.startswith(HERE) and not name.startswith(HOSTS)
-        if not (ours or name.startswith((TORCH, "<frozen")) or "/contextlib.py" in name):
-            code = linecache.getline(name, frame.f_lineno).strip()
-            return f"{name}:{frame.f_lineno}: {code}"
+        if theirs(frame.f_code.co_filename):
+            return line(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return ""
 
@@ -61,11 +54,14 @@ class Fused:
     where: str
 
     def scores(self) -> Tensor:
-        """The scores the kernel hides, before its mask."""
+        """The scores the kernel hides, with what a floating mask adds to them (ALiBi comes that way)."""
         groups = self.query.size(1) // self.key.size(1) if self.query.dim() == 4 else 1
         key = self.key.repeat_interleave(groups, dim=1) if groups > 1 else self.key
         scale = self.scale if self.scale is not None else self.query.size(-1) ** -0.5
-        return self.query @ key.transpose(-2, -1) * scale
+        scores = self.query @ key.transpose(-2, -1) * scale
+        if self.mask is None or not self.mask.is_floating_point():
+            return scores
+        return scores + self.mask
 
 
 @dataclass
@@ -170,6 +166,32 @@ def fused(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fused:
     numbers = [item for item in rest if isinstance(item, float)]
     dropout = kwargs.get("dropout_p", numbers[0] if numbers else 0.0)
     return Fused(args[0], args[1], args[2], mask, dropout, causal, kwargs.get("scale"), own_line())
+
+
+class Still(TorchDispatchMode):
+    """Dropout of every kind lets everything through: a module's, a functional one's, that of a fused kernel.
+
+    Nothing in the model is changed for it. A mask drawn from Bernoulli is replaced by what it is on average, which
+    dividing by the probability to keep turns into ones.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name.split("::")[1]
+        if name == "native_dropout":
+            return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
+        chance = number(args[1]) if name in ("bernoulli", "bernoulli_") and len(args) > 1 else None
+        # a probability below one half is no dropout: tokens to be masked out are drawn that way
+        if chance is not None and chance >= 0.5:
+            return args[0].fill_(chance) if name == "bernoulli_" else torch.full_like(args[0], chance)
+        if name == "bernoulli" and chance is None and bool((args[0] >= 0.5).all()):
+            return args[0].clone()
+        if name.startswith("_scaled_dot_product") and "backward" not in name:
+            args = tuple(0.0 if isinstance(item, float) else item for item in args)
+            kwargs = {key: 0.0 if key == "dropout_p" else value for key, value in kwargs.items()}
+        return func(*args, **kwargs)
 
 
 class Nudge(TorchFunctionMode):

@@ -52,11 +52,11 @@ def test_json_goes_to_stdout_alone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("their_model", "names no description"),
+        ("their_model", "has several descriptions (healthy, broken); name one: their_model:healthy"),
         ("nowhere:spec", "cannot import 'nowhere'"),
-        ("their_model:spec", "module 'their_model' has no 'spec'"),
-        ("their_model:number", "is a int, wanted a doctor.CausalLM"),
-        ("torch.nn:Linear", "is a model class; describe it"),
+        ("their_model:spec", "their_model has no 'spec'"),
+        ("their_model:number", "is a int, wanted a description (doctor.CausalLM"),
+        ("torch.nn:Linear", "Linear needs in_features, and its name does not tell a value"),
     ],
 )
 def test_bad_targets_are_told(folder: Path, target: str, words: str) -> None:

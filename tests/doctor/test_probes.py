@@ -6,6 +6,7 @@ from clearhead.doctor.examine import check
 from clearhead.doctor.hosts.describe import describe
 from clearhead.doctor.mutants import load, table
 from clearhead.doctor.probes import PROBES
+from tests.doctor.test_lasting import MUST_FIND as LASTING
 
 # probe: the bugs it must find by itself
 MUST_FIND = {
@@ -59,7 +60,7 @@ def test_random_tokens_are_beaten_only_by_a_model_that_sees_them() -> None:
 
 
 def test_every_probe_is_tried() -> None:
-    assert set(MUST_FIND) | {"floor", "precision"} == set(PROBES)
+    assert set(MUST_FIND) | set(LASTING) | {"floor", "precision"} == set(PROBES)
 
 
 def test_precision_warns_when_positions_are_kept_in_16_bits() -> None:

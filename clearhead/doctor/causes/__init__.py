@@ -1,17 +1,21 @@
-"""From findings to causes: each known cause says how well the pattern of all findings fits it.
+"""From findings to causes: each known cause has a rule that says how well the pattern of all findings fits it.
 
 One bug makes several probes fail, and one probe fails for several bugs; which fail together, and how, tells them
-apart. A cause's score is between 0 (does not fit) and 1 (hardly anything else looks like this).
+apart. A rule says a number between 0 (does not fit) and 1 (hardly anything else looks like this); how much that is
+worth, and what the findings say beyond it, was learned from planted bugs: see `ranking.py`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 from clearhead.doctor.finding import Cause, Finding
+from clearhead.doctor.ranking import Ranking, observe, stored
 
-AREAS = ("masks", "shapes", "positions", "decoding", "parameters", "numbers", "training")
+LEAST = 0.02  # the probability below which a cause that no rule speaks for is not worth a reader's time
+AREAS = ("masks", "shapes", "positions", "decoding", "parameters", "numbers", "training", "sublayers", "state")
 
 
 class Facts:
@@ -58,14 +62,21 @@ def known() -> list[Known]:
     return [row for area in AREAS for row in import_module(f"clearhead.doctor.causes.{area}").CAUSES]
 
 
-def diagnose(findings: Sequence[Finding]) -> tuple[tuple[Cause, ...], list[Finding]]:
-    """The causes that fit, best first; and the findings with the best three that explain each of them."""
+def diagnose(findings: Sequence[Finding], passed: Collection[str]) -> tuple[tuple[Cause, ...], list[Finding]]:
+    """The causes that fit, likeliest first; and the findings with the best three that explain each of them."""
     facts = Facts(findings)
-    ranked = [(score(facts), number, cause, explains) for number, (cause, score, explains) in enumerate(known())]
-    ranked = sorted((row for row in ranked if row[0] > 0), key=lambda row: (-row[0], row[1]))
-    causes = tuple(cause for _, _, cause, _ in ranked)
+    causes = {cause.id: cause for cause, _, _ in known()}
+    explains = {cause.id: explained for cause, _, explained in known()}
+    case = observe(findings, passed, {cause.id: fits(facts) for cause, fits, _ in known()})
+    ranked = [id for id, chance in learned().rank(case) if chance > LEAST or case.fits.get(id)]
     told = []
     for finding in findings:
-        fitting = [cause for _, _, cause, explains in ranked if finding.id in explains or finding.probe in explains]
+        fitting = [causes[id] for id in ranked if {finding.id, finding.probe} & set(explains[id])]
         told.append(replace(finding, causes=tuple(fitting[:3])))
-    return causes, told
+    return tuple(causes[id] for id in ranked), told
+
+
+@cache
+def learned() -> Ranking:
+    """What the planted bugs teach."""
+    return Ranking(stored(), {cause.id: explains for cause, _, explains in known()})

@@ -59,6 +59,22 @@ def step(facts: Facts) -> float:
     return 0.1 if greedy else 0.0
 
 
+def forgotten(facts: Facts) -> float:
+    return 0.95 if facts.has("padded.generate") or facts.has("padded.cache") else 0.0
+
+
+def cropped(facts: Facts) -> float:
+    return (0.97 if facts.of("context.crop", "how") == "first" else 0.7) if facts.has("context.crop") else 0.0
+
+
+def edge(facts: Facts) -> float:
+    return 0.9 if facts.has("context.generate") else 0.8 if facts.has("context.short") else 0.0
+
+
+def past_the_table(facts: Facts) -> float:
+    return 0.9 if facts.has("context.wraps") else 0.6 if facts.has("context.cropped") else 0.0
+
+
 CAUSES: list[Known] = [
     (
         Cause(
@@ -147,5 +163,49 @@ CAUSES: list[Known] = [
         ),
         step,
         STEPWISE,
+    ),
+    (
+        Cause(
+            "generate-padding",
+            "generation forgets which tokens are padding",
+            "memory = self.encode(source)",
+            "memory = self.encode(source, source_real)",
+            "In a batch of different lengths the shorter ones are continued from their padding.",
+        ),
+        forgotten,
+        (*STEPWISE, "padded"),
+    ),
+    (
+        Cause(
+            "crop-first",
+            "a long prompt loses its end",
+            "tokens[:, :block_size]",
+            "tokens[:, -block_size:]",
+            "The next token follows from the last ones; from the first ones it is the same again and again.",
+        ),
+        cropped,
+        (*STEPWISE, "context"),
+    ),
+    (
+        Cause(
+            "context-edge",
+            "the last place of the context cannot be used",
+            "assert tokens.size(1) < block_size",
+            "assert tokens.size(1) <= block_size",
+            "A limit or a table is off by one, or a step too many is run at the end.",
+        ),
+        edge,
+        (*STEPWISE, "context"),
+    ),
+    (
+        Cause(
+            "position-reused",
+            "beyond the context positions are used again",
+            "self.position(torch.arange(S) % max_length)",
+            "refuse more than max_length tokens, or crop them",
+            "Tokens that are far apart look like neighbours or like one; nothing says so.",
+        ),
+        past_the_table,
+        ("context", "length"),
     ),
 ]

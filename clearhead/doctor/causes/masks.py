@@ -19,6 +19,8 @@ def through_scores(facts: Facts) -> bool:
 def one_path(facts: Facts) -> float:
     if facts.of("future.visible", "clean_modes"):
         return 0.97
+    if facts.has("padded.training") or facts.has("padded.path"):
+        return 0.96
     return 0.6 if facts.has("paths.differ") else 0.0
 
 
@@ -118,6 +120,8 @@ def documents(facts: Facts) -> float:
 
 
 def direction(facts: Facts) -> float:
+    if facts.of("cross.encoder", "causal"):
+        return 0.97
     return 0.95 if facts.has("reach.lost") and facts.of("reach.lost", "only_ahead") else 0.0
 
 
@@ -187,7 +191,29 @@ CAUSES: list[Known] = [
             "A second kernel, a flag or the training branch was given everything but the mask.",
         ),
         one_path,
-        (*LEAK, "paths", "mode"),
+        (*LEAK, "paths", "mode", "padded"),
+    ),
+    (
+        Cause(
+            "mask-replaced",
+            "the padding mask replaces the causal mask",
+            "mask = causal if padding is None else padding",
+            "mask = causal & padding",
+            "As soon as a batch is padded, every token sees its future.",
+        ),
+        lambda facts: 0.97 if facts.has("padded.future") else 0.0,
+        (*PADS, "padded"),
+    ),
+    (
+        Cause(
+            "mask-swapped",
+            "the masks of source and target are swapped",
+            "self.decoder(target, memory, target_mask, target_mask)",
+            "self.decoder(target, memory, source_mask, target_mask)",
+            "Where both sides have the same length nothing raises, and padding of the source is read.",
+        ),
+        lambda facts: 0.97 if facts.has("padded.swapped") else 0.0,
+        (*PADS, "padded"),
     ),
     (
         Cause(
@@ -309,6 +335,9 @@ CAUSES: list[Known] = [
             "An encoder should see both sides of every token.",
         ),
         direction,
-        ("reach",),
+        (
+            "cross",
+            "reach",
+        ),
     ),
 ]

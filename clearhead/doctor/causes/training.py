@@ -299,4 +299,26 @@ CAUSES: list[Known] = [
         found("schedule.peak", 0.95),
         ("schedule",),
     ),
+    (
+        Cause(
+            "schedule-end",
+            "the schedule is not made for its end",
+            "peak * (1 - step / total)",
+            "peak * max(0.0, 1 - step / total)",
+            "Past the last planned update the rate turns negative, rises again or is no number.",
+        ),
+        lambda facts: max(found(f"decay.{what}", 0.9)(facts) for what in ("negative", "raised", "zero", "rises")),
+        ("decay", "schedule"),
+    ),
+    (
+        Cause(
+            "schedule-handover",
+            "warm-up and decay do not meet",
+            "peak * step / warmup, then base * step ** -0.5",
+            "the same value at step = warmup from both sides",
+            "The rate jumps where one formula hands over to the other.",
+        ),
+        found("decay.jump", 0.9),
+        ("decay", "schedule"),
+    ),
 ]

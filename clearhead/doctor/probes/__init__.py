@@ -36,13 +36,27 @@ PROBES = {
     "schedule": "the learning rate rises to its peak and falls from there",
     "packed": "packed documents give the same outputs as apart",
     "parity": "with reference weights the outputs are the reference's",
+    "dropout": "dropout has the rate it was built with, and training is otherwise evaluation",
+    "restore": "generate and update leave mode, weights and gradients as they found them",
+    "copy": "copies, saved weights and other builds live on their own",
+    "padded": "padding changes nothing in training, in generation and in the cache",
+    "context": "the context can be filled to its end, and a long prompt keeps its last tokens",
+    "decay": "the learning rate stays positive to its end",
+    "padding_row": "only padding reads the row that does not learn, and it is zero",
+    "cross": "every target token can look at every source token, in every layer",
+    "bend": "no two linear maps meet without a bend between them",
+    "residual": "what a sub-layer reads also goes around it",
     "length": "all of this holds at lengths where tables and kernels change",
     "precision": "16-bit errors do not grow with the position",
     "floor": "random tokens cannot be predicted",
 }
 SLOW = {"length", "precision", "floor"}
 # what can be asked of a model whose outputs are random in evaluation mode
-RANDOM = {"mode", "scale", "embedding", "parameters", "optimizer", "initial", "update", "schedule", "floor"}
+RANDOM = {"mode", "scale", "embedding", "parameters", "optimizer", "initial", "update", "schedule", "floor",
+          "dropout", "restore", "decay", "padding_row", "bend"}  # fmt: skip
+
+# what must see the model's own randomness: dropout is never silenced for these
+AS_IT_IS = {"mode", "dropout", "restore"}
 
 
 def load(name: str) -> Probe:

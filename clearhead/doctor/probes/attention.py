@@ -135,14 +135,14 @@ def run(subject: Subject) -> list[Finding]:
         with Watch() as watch:
             subject.quiet(view, subject.model(), tokens)
         seen_any = seen_any or bool(watch.seen.softmaxes or watch.seen.fused)
-        found = None
+        found: dict[tuple[str, ...], Finding] = {}  # by line: layers share theirs
         for softmax in watch.seen.softmaxes:
             weights = user(softmax, watch.seen.products)
-            found = judge(softmax, weights) if weights is not None else None
-            if found is not None:
-                findings.append(found)
-                break
-        if view.causal and found is None:
+            judged = judge(softmax, weights) if weights is not None else None
+            if judged is not None:
+                found.setdefault(judged.where, judged)
+        findings += [finding for finding in found.values() if finding.where not in {f.where for f in findings}]
+        if view.causal and not found:
             own = blind(subject, watch.seen, tokens.size(1))
             findings += [own] if own is not None else []
     if not seen_any:

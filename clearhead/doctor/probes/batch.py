@@ -5,7 +5,7 @@ Sizes are distinct primes first; then batch, length and heads agree, where a mas
 
 import torch
 
-from clearhead.doctor.finding import ERROR, Finding
+from clearhead.doctor.finding import ERROR, Finding, NotArmed
 from clearhead.doctor.probes import show
 from clearhead.doctor.subject import Subject, gap
 
@@ -17,7 +17,7 @@ def shapes(subject: Subject) -> list[tuple[int, int, str]]:
 
 def run(subject: Subject) -> list[Finding]:
     if subject.spec.coupled:
-        return []
+        raise NotArmed("declared coupled=True: rows influence each other on purpose")
     view = subject.views[0]
     findings = []
     for mode in ("evaluation", "training"):

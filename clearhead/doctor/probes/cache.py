@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.describe import EncoderDecoder
-from clearhead.doctor.finding import ERROR, Finding, NotArmed
+from clearhead.doctor.finding import ERROR, NOTE, Finding, NotArmed
 from clearhead.doctor.probes import show
+from clearhead.doctor.raised import Raised
 from clearhead.doctor.subject import Subject, gap, outputs
 from clearhead.doctor.watch import Watch
+from clearhead.errors import InputError
 
 Inputs = tuple[Tensor, ...]
 
@@ -27,17 +29,21 @@ class Decoding:
         self.spec: Any = subject.spec
         self.subject, self.model, self.inputs, self.cache = subject, model, inputs, None
         self.narrow = False  # were 16 bits used?
+        self.kernel = False  # did a fused kernel run?
+        self.pieces: list[int] = []  # how many tokens were fed each time
         self.flags: list[str] = []  # lines that use is_causal with more keys than queries
 
     def feed(self, tokens: Tensor) -> Tensor:
         given = (self.inputs[0], tokens) if isinstance(self.spec, EncoderDecoder) else (tokens,)
+        self.pieces.append(tokens.size(1))
         with torch.no_grad(), Watch() as watch:
-            result = self.spec.cached(self.model, *given, self.cache)
+            result = self.subject.call("cached", self.spec.cached, self.model, *given, self.cache)
+        self.kernel = self.kernel or bool(watch.seen.fused)
         calls = [call for call in watch.seen.fused if call.causal and call.query.size(-2) < call.key.size(-2)]
         self.narrow = self.narrow or bool(watch.seen.dtypes & {torch.float16, torch.bfloat16})
         self.flags = list(dict.fromkeys([*self.flags, *(call.where for call in calls)]))
         if not isinstance(result, tuple | list) or len(result) != 2:
-            raise NotArmed(f"cached() returned {type(result).__name__}, wanted the pair (logits, cache)")
+            raise InputError(f"cached() returned {type(result).__name__}, wanted the pair (logits, cache)")
         out, self.cache = outputs(result[0]), result[1]
         # some models give logits for the last token only, or for all tokens read so far
         return out[:, -tokens.size(1) :]
@@ -48,7 +54,7 @@ class Decoding:
         return max(self.subject.tolerance(view), 0.1 * self.subject.spread(view) if self.narrow else 0.0)
 
     def reorder(self, rows: Tensor) -> None:
-        self.cache = self.spec.reorder(self.cache, rows)
+        self.cache = self.subject.call("reorder", lambda _, rows: self.spec.reorder(self.cache, rows), self.model, rows)
         self.inputs = tuple(x[rows] for x in self.inputs)
 
 
@@ -73,9 +79,38 @@ def compare(full: Tensor, stepwise: Tensor, pieces: list[int]) -> tuple[float, i
         ends = torch.tensor(pieces).cumsum(0) - 1
         full = full[:, ends]
         if stepwise.shape != full.shape:
-            raise ValueError(f"cached() returned logits of shape {tuple(stepwise.shape)}, wanted {tuple(full.shape)}")
+            raise InputError(f"cached() returned logits of shape {tuple(stepwise.shape)}, wanted {tuple(full.shape)}")
     gaps = [gap(full[:, i], stepwise[:, i]) for i in range(full.size(1))]
     return max(gaps), next((i for i, size in enumerate(gaps) if size == max(gaps)), 0)
+
+
+class Outcome:
+    """What came of one way to feed the cache."""
+
+    def __init__(self) -> None:
+        self.size, self.place, self.decodings = 0.0, 0, list[Decoding]()
+        self.raised: Raised | None = None
+
+    def start(self, subject: Subject, model: nn.Module, inputs: Inputs) -> Decoding:
+        self.decodings.append(Decoding(subject, model, inputs))
+        return self.decodings[-1]
+
+    def compare(self, full: Tensor, stepwise: Tensor, pieces: list[int]) -> None:
+        size, place = compare(full, stepwise, pieces)
+        if size > self.size:
+            self.size, self.place = size, place
+
+    @property
+    def failed(self) -> bool:
+        return self.raised is not None or self.size > max(decoding.tolerance() for decoding in self.decodings)
+
+    def excused(self, prompts: bool) -> bool:
+        """A cache may refuse, or take tokens one at a time: all of them, or those after a prompt."""
+        if self.raised is None:
+            return False
+        pieces = self.decodings[-1].pieces
+        several = pieces[-1:] > [1] and (len(pieces) > 1 or not prompts)
+        return several or self.raised.refused
 
 
 def run(subject: Subject) -> list[Finding]:
@@ -89,103 +124,109 @@ def run(subject: Subject) -> list[Finding]:
         raise NotArmed("the window is too long to look beyond; describe a model built with a small one")
     inputs = subject.inputs(3, length, seed=6)
     full = subject.whole(model, inputs)
-    failed: dict[str, tuple[float, int]] = {}
-    errors: dict[str, str] = {}
-    flags: list[str] = []
+    outcomes: dict[str, Outcome] = {}
     for name, work in attempts(subject, model, inputs, full).items():
+        outcomes[name] = outcome = Outcome()
         try:
-            size, place, decoding = work()
-        except NotArmed:
-            raise
-        except Exception as error:
-            # a cache that cannot take the very first request is described wrongly
-            if name == "one by one":
-                raise NotArmed(f"cached() raised {type(error).__name__}: {error}") from error
-            failed[name] = (float("inf"), 0)
-            errors[name] = f"{type(error).__name__}: {error}"
-            continue
-        flags += [line for line in decoding.flags if line not in flags]
-        if size > decoding.tolerance():
-            failed[name] = (size, place)
-    if set(failed) == set(errors) == {"in chunks of three"}:
-        return []  # a cache that takes one token at a time says so by raising
-    return [report(subject, failed, errors, flags)] if failed else []
+            work(outcome)
+        except Raised as error:
+            outcome.raised = error
+    return judge(subject, outcomes)
 
 
-Outcome = tuple[float, int, Decoding]
+def judge(subject: Subject, outcomes: dict[str, Outcome]) -> list[Finding]:
+    """What differs, what raised though something else worked, and what a cache need not take."""
+    first = next(iter(outcomes.values()))
+    if all(outcome.raised for outcome in outcomes.values()) and first.raised and len(first.decodings[0].pieces) == 1:
+        raise first.raised  # nothing works at all: what was described is not a cache
+    findings = []
+    prompts = outcomes["at once"].raised is None
+    one_at_a_time = {name: o for name, o in outcomes.items() if o.excused(prompts)}
+    raised = {name: o for name, o in outcomes.items() if o.raised and name not in one_at_a_time}
+    differing = {name: o for name, o in outcomes.items() if o.failed and not o.raised}
+    if differing:
+        findings.append(report(subject, differing, outcomes))
+    for name, outcome in list(raised.items())[:1]:
+        assert outcome.raised is not None
+        fed = sum(outcome.decodings[-1].pieces[:-1])
+        also = f"; also: {', '.join(other for other in raised if other != name)}" if len(raised) > 1 else ""
+        message = f"fed {name}, {outcome.raised.told()}, after {fed} tokens had gone through{also}"
+        evidence = {"failed": list(raised), "fed": fed, "error": outcome.raised.kind}
+        findings.append(Finding("cache.raised", ERROR, message, evidence, (outcome.raised.where,)))
+    if one_at_a_time and not raised:
+        name, outcome = next(iter(one_at_a_time.items()))
+        message = f"not asked: {', '.join(one_at_a_time)}; {outcome.raised.told() if outcome.raised else ''}"
+        findings.append(Finding("cache.pieces", NOTE, message, {"failed": list(one_at_a_time)}))
+    return findings
 
 
-def attempts(subject: Subject, model: nn.Module, inputs: Inputs, full: Tensor) -> dict[str, Callable[[], Outcome]]:
+def attempts(subject: Subject, model: nn.Module, inputs: Inputs, full: Tensor) -> dict[str, Callable[[Outcome], None]]:
     """Every way to feed a cache, the plainest first."""
 
-    def piecewise(pieces: list[int]) -> Outcome:
-        decoding = Decoding(subject, model, inputs)
-        size, place = compare(full, in_pieces(decoding, inputs[-1], pieces), pieces)
-        return size, place, decoding
+    def piecewise(pieces: list[int], outcome: Outcome) -> None:
+        decoding = outcome.start(subject, model, inputs)
+        outcome.compare(full, in_pieces(decoding, inputs[-1], pieces), pieces)
 
     length = inputs[-1].size(1)
-    ways: dict[str, Callable[[], Outcome]] = {
+    ways: dict[str, Callable[[Outcome], None]] = {
         name: partial(piecewise, pieces) for name, pieces in schedules(length).items()
     }
-    ways["two requests in turns"] = lambda: in_turns(subject, model, length)
-    ways["a second request"] = lambda: second_request(subject, model, length)
+    ways["two requests in turns"] = partial(in_turns, subject, model, length)
+    ways["a second request"] = partial(second_request, subject, model, length)
     if subject.spec.reorder is not None:  # type: ignore[attr-defined]
-        ways["rows reordered"] = lambda: reordered(subject, model, inputs)
+        ways["rows reordered"] = partial(reordered, subject, model, inputs)
     return ways
 
 
-def in_turns(subject: Subject, model: nn.Module, length: int) -> Outcome:
+def in_turns(subject: Subject, model: nn.Module, length: int, outcome: Outcome) -> None:
     """Two requests share the model, not their caches."""
     requests = [subject.inputs(2, length, seed=seed) for seed in (10, 11)]
-    caches = [Decoding(subject, model, inputs) for inputs in requests]
+    caches = [outcome.start(subject, model, inputs) for inputs in requests]
     parts: list[list[Tensor]] = [[], []]
     for t in range(length):
         for number, inputs in enumerate(requests):
             parts[number].append(caches[number].feed(inputs[-1][:, t : t + 1]))
-    full = [subject.whole(model, inputs) for inputs in requests]
-    size, place = max(compare(full[n], torch.cat(parts[n], dim=1), [1] * length) for n in range(2))
-    return size, place, caches[0]
+    for number, inputs in enumerate(requests):
+        outcome.compare(subject.whole(model, inputs), torch.cat(parts[number], dim=1), [1] * length)
 
 
-def second_request(subject: Subject, model: nn.Module, length: int) -> Outcome:
+def second_request(subject: Subject, model: nn.Module, length: int, outcome: Outcome) -> None:
     """A request after another one finds nothing of it."""
     first, second = subject.inputs(2, length, seed=12), subject.inputs(2, length, seed=13)
-    in_pieces(Decoding(subject, model, first), first[-1], [length - 1, 1])
-    decoding = Decoding(subject, model, second)
-    stepwise = in_pieces(decoding, second[-1], [length - 1, 1])
-    size, place = compare(subject.whole(model, second), stepwise, [length - 1, 1])
-    return size, place, decoding
+    in_pieces(outcome.start(subject, model, first), first[-1], [length - 1, 1])
+    stepwise = in_pieces(outcome.start(subject, model, second), second[-1], [length - 1, 1])
+    outcome.compare(subject.whole(model, second), stepwise, [length - 1, 1])
 
 
-def reordered(subject: Subject, model: nn.Module, inputs: Inputs) -> Outcome:
+def reordered(subject: Subject, model: nn.Module, inputs: Inputs, outcome: Outcome) -> None:
     """After half the tokens the rows are dealt anew, as when a beam takes over another's place."""
     rows, half, length = torch.tensor([2, 0, 0]), inputs[-1].size(1) // 2, inputs[-1].size(1)
-    decoding = Decoding(subject, model, inputs)
-    decoding.feed(inputs[-1][:, :half])
+    decoding = outcome.start(subject, model, inputs)
+    for t in range(half):
+        decoding.feed(inputs[-1][:, t : t + 1])
     decoding.reorder(rows)
     dealt = tuple(x[rows] for x in inputs)
     tail = torch.cat([decoding.feed(dealt[-1][:, t : t + 1]) for t in range(half, length)], dim=1)
-    size, place = compare(subject.whole(model, dealt)[:, half:], tail, [1] * (length - half))
-    return size, place, decoding
+    outcome.compare(subject.whole(model, dealt)[:, half:], tail, [1] * (length - half))
 
 
-def report(subject: Subject, failed: dict[str, tuple[float, int]], errors: dict[str, str], flags: list[str]) -> Finding:
-    name, (size, place) = next(iter(failed.items()))
-    if name in errors:
-        message = f"fed {name}, cached() raised {errors[name]}, though other ways to feed it work"
-    else:
-        message = (
-            f"fed {name}, the cached outputs differ from the full pass by {show(size)}, most at position {place}; "
-            f"noise {show(subject.noise(subject.views[0]))}"
-        )
-    others = [other for other in failed if other != name]
+def report(subject: Subject, differing: dict[str, Outcome], outcomes: dict[str, Outcome]) -> Finding:
+    name, worst = next(iter(differing.items()))
+    message = (
+        f"fed {name}, the cached outputs differ from the full pass by {show(worst.size)}, most at position "
+        f"{worst.place}; noise {show(subject.noise(subject.views[0]))}"
+    )
+    others = [other for other in differing if other != name]
     if others:
         message += f"; also: {', '.join(others)}"
+    decodings = [decoding for outcome in outcomes.values() for decoding in outcome.decodings]
+    flags = list(dict.fromkeys(line for decoding in decodings for line in decoding.flags))
     evidence = {
-        "failed": list(failed),
-        "place": place,
-        "size": size / subject.spread(subject.views[0]),
+        "failed": [other for other, outcome in outcomes.items() if outcome.failed],
+        "place": worst.place,
+        "size": worst.size / subject.spread(subject.views[0]),
         "window": subject.spec.window,
         "causal_flag": bool(flags),
+        "kernel": any(decoding.kernel for decoding in decodings),
     }
     return Finding("cache.differs", ERROR, message, evidence, tuple(flags))

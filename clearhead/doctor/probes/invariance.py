@@ -1,22 +1,18 @@
 """More padding and another order of the rows change neither the loss nor its gradient; the source does change it."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.describe import EncoderDecoder
 from clearhead.doctor.finding import ERROR, Finding, NotArmed
 from clearhead.doctor.probes import show
-from clearhead.doctor.probes.loss import batch_of
+from clearhead.doctor.probes.loss import batch_of, paddings
 from clearhead.doctor.subject import Subject
 
 
 def loss_and_gradient(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[float, Tensor]:
     model.zero_grad()
-    result: Any = subject.spec.loss(model, *batch)  # type: ignore[misc]
-    result = getattr(result, "loss", result)
-    result = result[0] if isinstance(result, tuple | list) else result
+    result = subject.loss(model, batch)
     result.backward()
     gradients = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
     return float(result.detach()), torch.cat(gradients).double()
@@ -26,16 +22,17 @@ def run(subject: Subject) -> list[Finding]:
     if subject.spec.loss is None:
         raise NotArmed("no loss() described")
     subject.require_exact()
-    model, pad = subject.without_dropout(), subject.spec.pad
+    model = subject.without_dropout()
     batch = batch_of(subject, padded=True)
     value, gradient = loss_and_gradient(subject, model, batch)
     if abs(value) < 1e-12:
-        return []
+        raise NotArmed("the loss is zero, whatever it is asked")
     findings = []
     others = {"rows in another order": tuple(x.flip(0) for x in batch)}
-    if pad is not None:
+    if subject.pad is not None:
         others["three more tokens of padding"] = tuple(
-            torch.cat([x, torch.full((x.size(0), 3), pad)], dim=1) for x in batch
+            torch.cat([x, torch.full((x.size(0), 3), pad)], dim=1)
+            for x, pad in zip(batch, paddings(subject, batch), strict=True)
         )
     limit = 1e-6 if subject.dtype == torch.float64 else 1e-3
     for name, other in others.items():

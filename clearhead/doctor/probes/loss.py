@@ -3,57 +3,58 @@
 The value is compared with every usual way to compute a loss from the same outputs; the one that fits is named.
 """
 
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.candidate_losses import CandidateLoss, enumerate_losses
+from clearhead.doctor.candidate_losses import CandidateLoss, fitting_losses
 from clearhead.doctor.describe import CausalLM, Encoder, EncoderDecoder
-from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
-from clearhead.doctor.subject import Subject, outputs, parameters_of
+from clearhead.doctor.finding import ERROR, NOTE, WARNING, Finding, NotArmed
+from clearhead.doctor.subject import Subject, parameters_of
 
 BACKWARDS = "labels shifted backwards"
 
 
-def batch_of(subject: Subject, padded: bool) -> tuple[Tensor, ...]:
+def batch_of(subject: Subject, padded: bool, seed: int = 70) -> tuple[Tensor, ...]:
     """The arguments of loss() after the model; rows of different lengths where padding is declared."""
-    inputs = subject.inputs(4, 9, seed=70)
+    inputs = subject.inputs(4, 9, seed=seed)
     if isinstance(subject.spec, Encoder):
-        inputs = (*inputs, subject.tokens(4, 9, seed=71))
-    if padded and subject.spec.pad is not None:
+        inputs = (*inputs, subject.tokens(4, 9, seed=seed + 1))
+    if padded and subject.pad is not None:
         inputs = tuple(x.clone() for x in inputs)
-        for x in inputs:
+        for x, pad in zip(inputs, paddings(subject, inputs), strict=True):
             for row, count in ((1, 3), (2, 5)):
-                x[row, x.size(1) - count :] = subject.spec.pad
+                x[row, x.size(1) - count :] = pad
             # tokens that a loss may ignore by mistake
-            for place, token in enumerate(token for token in (0, 1, 2) if token != subject.spec.pad):
+            for place, token in enumerate(unlikely(subject)):
                 x[0, 2 + place] = token
     return inputs
 
 
+def paddings(subject: Subject, inputs: tuple[Tensor, ...]) -> tuple[int, ...]:
+    """The padding token of each argument of loss(); 0 where none is declared."""
+    return (subject.source_pad or 0, subject.pad or 0)[-len(inputs) :]
+
+
+def unlikely(subject: Subject) -> tuple[int, ...]:
+    """Tokens other than padding that a loss may ignore by mistake."""
+    return tuple(token for token in (0, 1, 2) if token not in (subject.source_pad, subject.pad))
+
+
 def logits_for(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...], hide: bool = True) -> Tensor:
     """The outputs the loss should be computed from, padding hidden where forward can."""
-    spec, pad = subject.spec, subject.spec.pad
-    count = parameters_of(spec.forward)
-    with torch.no_grad():
-        if isinstance(spec, EncoderDecoder):
-            extra = (batch[0] != pad,) if pad is not None and count >= 4 and hide else ()
-            return outputs(spec.forward(model, *batch, *extra))
-        if isinstance(spec, Encoder):
-            extra = (batch[0] != pad,) if pad is not None and count >= 3 and hide else ()
-            return outputs(spec.forward(model, batch[0], *extra))
-        return outputs(spec.forward(model, batch[0]))
+    spec, pad = subject.spec, subject.source_pad
+    given = batch if isinstance(spec, EncoderDecoder) else batch[:1]
+    masked = parameters_of(spec.forward) > 1 + len(given) and not isinstance(spec, CausalLM)
+    if pad is None or not hide or not masked or spec.pad_by_id:
+        return subject.whole(model, given)
+    return subject.whole(model, (*given, batch[0].ne(pad)))
 
 
 def value_of(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...]) -> float:
     with torch.no_grad():
-        result: Any = subject.spec.loss(model, *batch)  # type: ignore[misc]
-    result = getattr(result, "loss", result)
-    result = result[0] if isinstance(result, tuple | list) else result
-    if isinstance(result, Tensor) and result.numel() != 1:
-        raise NotArmed(f"loss() returned shape {tuple(result.shape)}, wanted one number")
-    return float(result)
+        return float(subject.loss(model, batch))
 
 
 def declared_readings(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...]) -> list[tuple[str, Tensor]]:
@@ -70,11 +71,11 @@ def other_readings(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...]
     spec, readings = subject.spec, []
     if isinstance(spec, EncoderDecoder):
         target = batch[1]
-        if subject.spec.pad is not None and parameters_of(spec.forward) >= 4:
+        if subject.pad is not None and parameters_of(spec.forward) >= 4 and not spec.pad_by_id:
             readings.append(("source padding not hidden", logits_for(subject, model, batch, hide=False)))
         leaked = logits_for(subject, model, (target[:, 1:], target[:, :-1]))
         readings.append(("the source is the target", torch.cat([leaked, leaked[:, -1:]], dim=1)))
-    elif isinstance(spec, Encoder) and spec.pad is not None and parameters_of(spec.forward) >= 3:
+    elif isinstance(spec, Encoder) and spec.pad is not None and parameters_of(spec.forward) >= 3 and not spec.pad_by_id:
         readings.append(("padding not hidden", logits_for(subject, model, batch, hide=False)))
     elif isinstance(spec, CausalLM):
         later = logits_for(subject, model, (batch[0][:, 1:],))
@@ -82,55 +83,97 @@ def other_readings(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...]
     return readings
 
 
-def explain(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[float, CandidateLoss, str] | None:
-    """The value, the candidate that fits it best, and the reading of the inputs it needs; None if nothing fits."""
-    value, tokens = value_of(subject, model, batch), batch[-1]
-    shift = 0 if isinstance(subject.spec, Encoder) else 1
-    spec = subject.spec
-    ignorable = tuple(token for token in (0, 1, 2) if token != spec.pad)
+Explained = tuple[CandidateLoss, str]  # a candidate, and the reading of the inputs it needs
+
+
+def explain(subject: Subject, model: nn.Module, batches: list[tuple[Tensor, ...]]) -> Explained | None:
+    """The candidate that gives the loss of every batch; None if none does."""
     limit = 1e-6 if subject.tolerance(subject.views[0]) <= 1e-6 * subject.spread(subject.views[0]) else 1e-5
-    readings = [*declared_readings(subject, model, batch), *other_readings(subject, model, batch)]
-    fitting: list[tuple[float, CandidateLoss, str]] = []
-    for reading, logits in readings:
+    plain = [declared(subject, model, batch, limit) for batch in batches]
+    if plain[0] is not None and all(
+        found is not None and found.form.smoothing == plain[0].smoothing for found in plain
+    ):
+        return plain[0], ""
+    fitting: dict[tuple[str, ...], Explained] | None = None
+    for batch in batches:
+        value = value_of(subject, model, batch)
+        close: dict[tuple[str, ...], Explained] = {
+            (candidate.pairing, candidate.average, candidate.smoothing, reading): (candidate, reading)
+            for candidate, reading in candidates(subject, model, batch, value, limit * max(1.0, abs(value)))
+        }
+        # one number may fit by accident, two do not
+        fitting = close if fitting is None else {key: found for key, found in fitting.items() if key in close}
+    found = list((fitting or {}).values())
+    # the declared loss if it fits at all; of several others the simplest
+    usual = [row for row in found if row[0].healthy(subject.spec.reduction) and not row[1]]
+    return next(iter(usual or found), None)
+
+
+def declared(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...], limit: float) -> CandidateLoss | None:
+    """The declared loss, in the first form of it that fits; most losses are, and the rest need not be tried."""
+    value = value_of(subject, model, batch)
+    found = candidates(subject, model, batch, value, limit * max(1.0, abs(value)))
+    return next((fits for fits, reading in found if fits.healthy(subject.spec.reduction) and not reading), None)
+
+
+def candidates(
+    subject: Subject, model: nn.Module, batch: tuple[Tensor, ...], value: float, limit: float
+) -> Iterator[Explained]:
+    """Every candidate that fits, for every reading of the inputs, the plainest first."""
+    spec, tokens = subject.spec, batch[-1]
+    shift = 0 if isinstance(spec, Encoder) else 1
+    ways = (declared_readings, other_readings)
+    for reading, logits in (row for way in ways for row in way(subject, model, batch)):
         if logits.size(1) != tokens.size(1):
             continue
-        for candidate in enumerate_losses(logits, tokens, shift, spec.pad, spec.label_smoothing, ignorable):
-            if reading == BACKWARDS and candidate.pairing != BACKWARDS:
-                continue
-            if abs(candidate.value - value) <= limit * max(1.0, abs(value)):
-                fitting.append((value, candidate, reading))
-    # the declared loss if it fits at all; of several others the simplest
-    return next((found for found in fitting if found[1].healthy and not found[2]), fitting[0] if fitting else None)
+        for candidate in fitting_losses(
+            value, limit, logits, tokens, shift, subject.pad, spec.label_smoothing, unlikely(subject)
+        ):
+            if reading != BACKWARDS or candidate.pairing == BACKWARDS:
+                yield candidate, reading
+
+
+def described(subject: Subject) -> nn.Module:
+    """The model whose loss is explained."""
+    if subject.spec.loss is None:
+        raise NotArmed("no loss() described")
+    if subject.dtype not in (torch.float64, torch.float32):
+        raise NotArmed("equality cannot be asked for in 16 bits")
+    return subject.without_dropout()
 
 
 def run(subject: Subject) -> list[Finding]:
-    if subject.spec.loss is None:
-        raise NotArmed("no loss() described")
-    model = subject.without_dropout()
-    if subject.dtype not in (torch.float64, torch.float32):
-        raise NotArmed("equality cannot be asked for in 16 bits")
-    model = model.double() if subject.dtype == torch.float64 else model
-    cases = [batch_of(subject, False)] + ([batch_of(subject, True)] if subject.spec.pad is not None else [])
-    for number, batch in enumerate(cases):
-        if logits_for(subject, model, batch).size(-1) < int(batch[-1].max()) + 1:
+    model = described(subject)
+    findings: dict[tuple[str, str], Finding] = {}
+    for padded in (False, True) if subject.pad is not None else (False,):
+        batches = [batch_of(subject, padded), batch_of(subject, padded, seed=75)]
+        if logits_for(subject, model, batches[0]).size(-1) < int(batches[0][-1].max()) + 1:
             raise NotArmed("the outputs are no logits over the labels")
-        explained = explain(subject, model, batch)
-        padded = "a padded batch" if number else "a batch without padding"
-        if explained is None:
-            value = value_of(subject, model, batch)
-            message = f"on {padded} the loss is {value:.6f}, which no usual reading of the model's outputs gives"
-            return [Finding("loss.unexplained", WARNING, message, {"padded": bool(number)})]
-        value, fits, reading = explained
-        if fits.healthy and not reading:
-            continue
-        what = [reading] if reading else []
-        what += [fits.pairing] if fits.pairing != "as declared" else []
-        what += [f"averaged over {fits.average}"] if fits.average != "real tokens" else []
-        what += [f"smoothing: {fits.smoothing}"] if fits.smoothing != "as declared" else []
-        message = f"on {padded} the loss is {value:.6f}, which is exactly what one gets with {'; '.join(what)}"
-        evidence = {"pairing": fits.pairing, "average": fits.average, "smoothing": fits.smoothing, "reading": reading}
-        # another mean is a choice, if an unusual one; anything else is a mistake
-        other_mean = fits.average.startswith(("no mean", "rows", "positions"))
-        mild = fits.pairing == "as declared" and not reading and other_mean
-        return [Finding("loss.other", WARNING if mild else ERROR, message, evidence)]
-    return []
+        found = judge(subject, value_of(subject, model, batches[0]), explain(subject, model, batches), padded)
+        if found is not None:
+            findings.setdefault((found.id, found.message.partition(", which")[2]), found)
+    return list(findings.values())
+
+
+def judge(subject: Subject, value: float, explained: Explained | None, padded: bool) -> Finding | None:
+    start = f"on {'a padded batch' if padded else 'a batch without padding'} the loss is {value:.6f}, which"
+    if explained is None:
+        message = f"{start} no usual reading of the model's outputs gives"
+        return Finding("loss.unexplained", WARNING, message, {"padded": padded})
+    fits, reading = explained
+    if fits.healthy(subject.spec.reduction) and not reading:
+        return None
+    what = [reading] if reading else []
+    what += [fits.pairing] if fits.pairing != "as declared" else []
+    what += [f"averaged over {fits.average}"] if fits.average != "real tokens" else []
+    what += [f"smoothing: {fits.smoothing}"] if fits.smoothing != "as declared" else []
+    message = f"{start} is exactly what one gets with {'; '.join(what)}"
+    evidence = {"pairing": fits.pairing, "average": fits.average, "smoothing": fits.smoothing, "reading": reading}
+    # another mean, or a smoothing that was left out of the description, is a choice; anything else is a mistake
+    choice = fits.average.startswith(("real tokens", "no mean", "rows", "positions", "all elements"))
+    other_mean = fits.average == "real tokens" or (choice and subject.spec.reduction is None)
+    counts_padding = fits.average == "all elements" and padded
+    known = fits.smoothing.startswith("as declared") or "though none is declared" in fits.smoothing
+    ignored = "ignored" in fits.average
+    mild = fits.pairing == "as declared" and not reading and other_mean and known and not counts_padding and not ignored
+    return Finding("loss.other", NOTE if mild else ERROR, message, evidence)

@@ -26,12 +26,13 @@ def examine(subject: Subject, view: View) -> list[Finding]:
         return [random_in_evaluation(subject, view, gap(again, other_seed), watch)]
     subject.quiet(view, model, subject.tokens(3, 7, seed=8))
     later = subject.quiet(view, model, tokens)
+    findings = []
     if max(gap(first, again), gap(first, later)) > tolerance:
         size = show(max(gap(first, again), gap(first, later)))
         message = f"the same input gives outputs that differ by {size} after other inputs: the model remembers"
-        return [Finding("mode.remembers", ERROR, message, {})]
+        findings.append(Finding("mode.remembers", ERROR, message, {}))
+        first = later
 
-    findings = []
     with_gradient = subject.run(view, model, tokens).detach()
     if gap(first, with_gradient) > tolerance:
         message = f"outputs with and without gradients differ by {show(gap(first, with_gradient))}"

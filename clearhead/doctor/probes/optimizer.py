@@ -4,15 +4,16 @@ import torch
 
 from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
 from clearhead.doctor.subject import Subject
+from clearhead.errors import InputError
 
 
 def run(subject: Subject) -> list[Finding]:
     if subject.spec.optimizer is None:
         raise NotArmed("no optimizer() described")
     model = subject.raw()
-    optimizer = subject.spec.optimizer(model)
+    optimizer = subject.call("optimizer", subject.spec.optimizer, model)
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise NotArmed(f"optimizer() returned {type(optimizer).__name__}, wanted a torch.optim.Optimizer")
+        raise InputError(f"optimizer() returned {type(optimizer).__name__}, wanted a torch.optim.Optimizer")
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
     named = {id(p): name for name, p in model.named_parameters() if p.requires_grad}
     findings = []

@@ -19,7 +19,7 @@ def run(subject: Subject) -> list[Finding]:
     tokens = torch.cat(texts, dim=1)
     documents = torch.cat([torch.full_like(text, number) for number, text in enumerate(texts)], dim=1)
     with torch.no_grad():
-        together = outputs(spec.packed(model, tokens, documents))
+        together = outputs(subject.call("packed", spec.packed, model, tokens, documents))
     start, view = 0, subject.views[0]
     for number, text in enumerate(texts):
         size = gap(together[:, start : start + text.size(1)], subject.quiet(view, model, text))

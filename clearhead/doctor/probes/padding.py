@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.describe import CausalLM
-from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
+from clearhead.doctor.finding import ERROR, NOTE, Finding, NotArmed
 from clearhead.doctor.probes import show
 from clearhead.doctor.probes.attention import changed_weights
 from clearhead.doctor.subject import Subject, View, gap
@@ -43,7 +43,8 @@ def examine(subject: Subject, view: View) -> list[Finding]:
         outputs_of_real(view, subject.quiet(view, model, row[None]), torch.ones(1, len(row), dtype=torch.bool))[0]
         for row in rows
     ]
-    first = subject.spec.pad if subject.spec.pad is not None else 0
+    pad_token = subject.source_pad if view.name == "source" else subject.pad
+    first = pad_token if pad_token is not None else 0
     second = int(subject.tokens(1, 1, seed=33)[0, 0])
 
     def padded(left: bool, total: int, content: int) -> list[Tensor]:
@@ -67,7 +68,7 @@ def examine(subject: Subject, view: View) -> list[Finding]:
     )
     with Watch(real) as watch:
         subject.quiet(view, model, tokens, real)
-    found = judge(subject, view, sizes, tolerance, spread, watch.seen.touched)
+    found = judge(subject, view, sizes, tolerance, spread, watch.seen.touched or subject.spec.pad_by_id)
     for finding in found:
         # rows that no longer sum to one were masked after the softmax
         finding.evidence["after_softmax"] = bool(changed_weights(watch.seen))
@@ -111,7 +112,9 @@ def judge(
             f"padding on the left moves the outputs of real {view.name} by {show(sizes[left[0]])}, though not by its "
             f"content: positions count the padding; {noise}"
         )
-        findings.append(Finding("padding.left", ERROR if relative else WARNING, message, evidence))
+        # with absolute positions it is a convention to pad on the right only, unless the description says otherwise
+        severity = ERROR if relative or subject.spec.left_padded else NOTE
+        findings.append(Finding("padding.left", severity, message, evidence))
     return findings
 
 

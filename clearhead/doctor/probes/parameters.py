@@ -9,11 +9,12 @@ from collections import defaultdict
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.finding import ERROR, WARNING, Finding
-from clearhead.doctor.subject import Subject, gap, outputs
+from clearhead.doctor.finding import ERROR, NOTE, WARNING, Finding
+from clearhead.doctor.subject import Subject, gap
 from clearhead.doctor.watch import Watch
 
 TINY = 1e-3
+TINIER = 1e-6  # so little that it switches on no unit that ReLU has silenced
 
 
 def moves(subject: Subject, model: nn.Module, parameter: Tensor, rows: Tensor | None = None, size: float = 1.0) -> bool:
@@ -32,18 +33,31 @@ def moves(subject: Subject, model: nn.Module, parameter: Tensor, rows: Tensor | 
     return gap(before, after) > subject.tolerance(subject.views[0])
 
 
+def each_moves(subject: Subject, model: nn.Module, parameter: Tensor, rows: Tensor) -> bool:
+    """Do these rows move the output, and not only the few that a step switches on because ReLU just silenced them?"""
+    if moves(subject, model, parameter, rows, size=TINIER):
+        return True
+    # where rounding hides so small a step, a larger one is asked of single rows: of silenced ones, most stay silent
+    asked = rows.nonzero().flatten()[:6].tolist()
+    numbers = torch.arange(len(rows))
+    return 2 * sum(moves(subject, model, parameter, numbers == row, size=TINY) for row in asked) > len(asked)
+
+
 def looked_up(subject: Subject, model: nn.Module) -> set[int]:
     """The tables that rows are looked up in: a row that no token named gets no gradient."""
     with Watch() as watch, torch.no_grad():
-        subject.spec.forward(model, *subject.inputs(2, 11, seed=40))
+        subject.forward(model, subject.inputs(2, 11, seed=40))
     return {weight.data_ptr() for weight, _, _ in watch.seen.lookups}
 
 
 def gradients(subject: Subject) -> list[Finding]:
     model = subject.without_dropout().train()
     inputs = subject.inputs(5, 11, seed=40)
-    out = outputs(subject.spec.forward(model, *inputs))
+    out = subject.forward(model, inputs)
     if not out.requires_grad:
+        if subject.spec.loss is None and subject.spec.update is None:
+            message = "the outputs have no gradient: the model is for inference, or something detaches everything"
+            return [Finding("parameters.inference", NOTE, message, {})]
         return [Finding("parameters.detached", ERROR, "the outputs have no gradient at all", {"whole": True})]
     torch.manual_seed(0)
     (out * torch.randn_like(out)).sum().backward()
@@ -63,11 +77,28 @@ def gradients(subject: Subject) -> list[Finding]:
             if int(rows.sum()) < 2:
                 continue
             # a unit that ReLU has silenced for all these tokens moves nothing a little, and something a lot
-            if moves(subject, model, parameter, rows, size=TINY):
+            if read_by_length(subject, model, name, rows):
+                continue
+            if each_moves(subject, model, parameter, rows):
                 detached_rows.append((name, int(rows.sum())))
             elif not moves(subject, model, parameter, rows):
                 unused_rows.append((name, int(rows.sum())))
     return told(detached, unused, detached_rows, unused_rows)
+
+
+def read_by_length(subject: Subject, model: nn.Module, name: str, unused: Tensor) -> bool:
+    """Is this a table of positions? The rows it uses lie side by side, and a shorter input uses fewer of them."""
+    used = (~unused).nonzero().flatten()
+    if len(used) == 0 or int(used[-1] - used[0]) + 1 != len(used):
+        return False
+    kept = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    subject.forward(model, subject.inputs(5, 5, seed=40)).sum().backward()
+    gradient = model.get_parameter(name).grad
+    fewer = 0 if gradient is None else int(gradient.flatten(1).any(dim=1).sum())
+    for parameter, old in zip(model.parameters(), kept, strict=True):
+        parameter.grad = old
+    return fewer < len(used)
 
 
 def told(
@@ -144,7 +175,7 @@ def equal(a: Tensor, b: Tensor) -> bool:
 def ties_and_tables(subject: Subject) -> list[Finding]:
     model, inputs = subject.raw(), subject.inputs(2, 7, seed=42)
     with Watch() as watch, torch.no_grad():
-        subject.spec.forward(model, *inputs)
+        subject.forward(model, inputs)
     findings = []
     # the table the tokens were looked up in, and the matrix that made as many outputs as there are tokens
     tables = [weight for weight, indices, _ in watch.seen.lookups if any(equal(indices, x) for x in inputs)]
@@ -167,4 +198,4 @@ def run(subject: Subject) -> list[Finding]:
     subject.require_exact()
     found = [*shared(subject), *identical(subject), *ties_and_tables(subject)]
     # where outputs are random, a change in them says nothing
-    return [*gradients(subject), *found, *saved(subject)] if subject.repeatable else found
+    return [*gradients(subject), *found, *saved(subject)] if subject.repeatable or subject.silenced else found

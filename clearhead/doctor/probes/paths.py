@@ -14,8 +14,13 @@ def run(subject: Subject) -> list[Finding]:
         model, tokens = subject.model(), subject.tokens()
         usual = subject.quiet(view, model, tokens)
         for path in subject.spec.paths:
-            size = gap(usual, subject.quiet(view, model, tokens, path=path))
+            other = subject.quiet(view, model, tokens, path=path)
+            size = gap(usual, other)
             if size > subject.tolerance(view):
                 message = f"the path {path!r} gives outputs that differ from forward's by {show(size)} ({view.name})"
-                findings.append(Finding("paths.differ", ERROR, message, {"path": path, "view": view.name}))
+                multiple = float((usual * other).sum() / usual.pow(2).sum()) if usual.shape == other.shape else 0.0
+                scaled = multiple > 0 and gap(multiple * usual, other) <= subject.tolerance(view)
+                message += f": they are {show(multiple)} times forward's" if scaled else ""
+                evidence = {"path": path, "view": view.name, "multiple": multiple if scaled else None}
+                findings.append(Finding("paths.differ", ERROR, message, evidence))
     return findings

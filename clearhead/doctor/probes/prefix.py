@@ -2,6 +2,7 @@
 
 from clearhead.doctor.finding import ERROR, Finding, NotArmed
 from clearhead.doctor.probes import show
+from clearhead.doctor.raised import Raised
 from clearhead.doctor.subject import Subject, gap
 
 
@@ -15,7 +16,13 @@ def run(subject: Subject) -> list[Finding]:
         model, tokens, tolerance = subject.model(), subject.tokens(2), subject.tolerance(view)
         whole = subject.quiet(view, model, tokens)
         start = max(1, getattr(subject.spec, "prefix", 0))
-        gaps = {t: gap(subject.quiet(view, model, tokens[:, :t]), whole[:, :t]) for t in range(start, tokens.size(1))}
+        gaps: dict[int, float] = {}
+        for t in range(start, tokens.size(1)):
+            try:
+                gaps[t] = gap(subject.quiet(view, model, tokens[:, :t]), whole[:, :t])
+            except Raised as error:
+                if not error.refused or t > start:
+                    raise
         bad = [t for t, size in gaps.items() if size > tolerance]
         if bad:
             message = (

@@ -4,6 +4,7 @@ import math
 
 from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
 from clearhead.doctor.probes import show
+from clearhead.doctor.raised import Raised
 from clearhead.doctor.subject import Subject
 
 
@@ -12,7 +13,14 @@ def run(subject: Subject) -> list[Finding]:
     if rate is None:
         raise NotArmed("no learning_rate() described")
     count = 4 * (warmup or 100)
-    rates = [float(rate(step)) for step in range(count)]
+    rates: list[float] = []
+    for step in range(count):
+        try:
+            rates.append(float(subject.call("learning_rate", lambda _, step: rate(step), None, step)))
+        except Raised:
+            if len(rates) <= (warmup or 0):
+                raise
+            break  # past its end a schedule may refuse
     if not all(math.isfinite(value) and value >= 0 for value in rates):
         bad = next(step for step, value in enumerate(rates) if not (math.isfinite(value) and value >= 0))
         return [Finding("schedule.invalid", ERROR, f"the learning rate of update {bad} is {rates[bad]}", {})]

@@ -1,0 +1,105 @@
+"""No two linear maps meet without a bend between them: together they would be one linear map.
+
+Matrix products are watched, and what becomes of their results: a view, a copy, a bias or a number keeps a result
+linear, everything else bends or mixes it. A middle that is narrower than both sides is a factorisation, and meant.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from clearhead.doctor.finding import ERROR, WARNING, Finding
+from clearhead.doctor.subject import Subject, outputs
+from clearhead.doctor.watch import number, own_line
+
+COPIES = {"clone", "_to_copy", "contiguous", "alias", "detach", "native_dropout"}
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The result of a product with a parameter."""
+
+    name: str
+    inside: int
+    outside: int
+    kept: Tensor  # alive, so that its memory is not mistaken for another's
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two maps, one straight after the other."""
+
+    first: Linear
+    second: str
+    outside: int
+    where: str
+
+
+def memory(x: Tensor) -> int:
+    return x.untyped_storage().data_ptr()
+
+
+class Straight(TorchDispatchMode):
+    """Follows results of linear maps until something bends them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.names = {memory(p): name for name, p in model.named_parameters()}
+        self.vectors = {memory(p) for p in model.parameters() if p.dim() <= 1}
+        self.linear: dict[int, Linear] = {}
+        self.pairs: list[Pair] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        name = func._schema.name.split("::")[1]
+        result = out[0] if isinstance(out, tuple) and out else out
+        if isinstance(result, Tensor) and result.is_floating_point():
+            self.note(name, args, result)
+        return out
+
+    def note(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
+        if name in ("mm", "addmm"):
+            left, matrix = args[-2:]
+            before = self.linear.get(memory(left))
+            self.linear.pop(memory(out), None)
+            if memory(matrix) not in self.names:
+                return
+            if before is not None and left.size(-1) == before.outside:
+                self.pairs.append(Pair(before, self.names[memory(matrix)], out.size(-1), own_line()))
+            self.linear[memory(out)] = Linear(self.names[memory(matrix)], left.size(-1), out.size(-1), out)
+            return
+        source = self.linear.get(memory(args[0])) if args and isinstance(args[0], Tensor) else None
+        if source is None:
+            self.linear.pop(memory(out), None)
+        elif name in COPIES or (name in ("add", "mul", "div") and self.harmless(args[1])):
+            self.linear[memory(out)] = Linear(source.name, source.inside, source.outside, out)
+        elif memory(out) != memory(args[0]) or (name.endswith("_") and not self.harmless(args[1:2])):
+            self.linear.pop(memory(out), None)  # a new tensor that is no longer linear, or a bend in place
+
+    def harmless(self, other: Any) -> bool:
+        """A number or a bias."""
+        other = other[0] if isinstance(other, tuple) and other else other
+        return number(other) is not None or (isinstance(other, Tensor) and memory(other) in self.vectors)
+
+
+def run(subject: Subject) -> list[Finding]:
+    # with gradients: without them PyTorch's own layers run as one fused operation
+    model, inputs = subject.model(), subject.inputs(2, 7, seed=62)
+    with torch.enable_grad(), Straight(model) as straight:
+        outputs(subject.spec.forward(model, *inputs))
+    for severity in (ERROR, WARNING):
+        for pair in straight.pairs:
+            sides, middle = min(pair.first.inside, pair.outside), pair.first.outside
+            if (middle > sides) if severity == ERROR else (middle == sides):
+                message = (
+                    f"nothing bends between {pair.first.name} and {pair.second}: {pair.first.inside} to {middle} to "
+                    f"{pair.outside} features is one linear map"
+                )
+                evidence = {"first": pair.first.name, "second": pair.second, "wide": middle > sides}
+                return [Finding("bend.missing", severity, message, evidence, (pair.where,))]
+    return []

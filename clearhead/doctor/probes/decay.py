@@ -1,0 +1,95 @@
+"""The learning rate to its end: never negative, never zero while there is training left, and not rising again.
+
+With `steps` declared, every update up to the last is asked for. Without, the schedule is followed far beyond its
+warm-up; where it ends is then its owner's business, so what happens out there is only pointed out.
+"""
+
+import math
+from typing import Any
+
+from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
+from clearhead.doctor.probes import show
+from clearhead.doctor.subject import Subject
+
+FAR = 1_000_000
+DENSE = 2000  # more updates than this are sampled
+
+
+def asked(warmup: int, steps: int | None) -> list[int]:
+    """Which updates to ask for: all, or a geometric ladder with the neighbours of each rung."""
+    last = steps - 1 if steps is not None else FAR
+    if last < DENSE:
+        return list(range(last + 1))
+    rungs = {*range(4), *range(max(0, warmup - 2), warmup + 3), last - 1, last}
+    value = float(max(4, warmup))
+    while value < last:
+        rungs |= {int(value), int(value) + 1}
+        value *= 1.05
+    return sorted(rung for rung in rungs if rung <= last)
+
+
+def real(value: Any) -> float:
+    """A learning rate as a number; a root of a negative number is complex, and no number."""
+    return math.nan if isinstance(value, complex) else float(value)
+
+
+def run(subject: Subject) -> list[Finding]:
+    rate, warmup = subject.spec.learning_rate, subject.spec.warmup or 0
+    if rate is None:
+        raise NotArmed("no learning_rate() described")
+    steps = subject.spec.steps
+    severity = ERROR if steps is not None else WARNING
+    end = f" of {steps}" if steps is not None else ""
+    rates: dict[int, float] = {}
+    for step in asked(warmup, steps):
+        try:
+            rates[step] = real(rate(step))
+        except Exception as error:
+            if not rates:
+                raise
+            message = f"learning_rate({step}){end} raised {type(error).__name__}: {error}"
+            return [Finding("decay.raised", severity, message, {"step": step})]
+        if not math.isfinite(rates[step]) or rates[step] < 0:
+            message = f"the learning rate of update {step}{end} is {rates[step]:g}: it climbs the loss, or is no number"
+            return [Finding("decay.negative", severity, message, {"step": step})]
+    return [*zero(rates, steps, severity), *rising(rates, warmup, end), *jump(rates, warmup)]
+
+
+def zero(rates: dict[int, float], steps: int | None, severity: str) -> list[Finding]:
+    """A rate of zero before the last update: what follows is not trained."""
+    peak = max(rates.values())
+    started = next((step for step, value in rates.items() if value > 0), None)
+    ended = [step for step, value in rates.items() if started is not None and step > started and value <= 1e-12 * peak]
+    if steps is None or not ended or ended[0] >= steps - 1 - steps // 100:
+        return []
+    message = f"the learning rate is zero from update {ended[0]} on, though {steps} are declared: the rest is lost"
+    return [Finding("decay.zero", severity, message, {"step": ended[0]})]
+
+
+def rising(rates: dict[int, float], warmup: int, end: str) -> list[Finding]:
+    """After its peak the rate does not come back to more than twice its lowest, and a tenth of the peak."""
+    peak = max(rates, key=lambda step: rates[step])
+    lowest = math.inf
+    for step, value in rates.items():
+        if step < max(peak, warmup):
+            continue
+        lowest = min(lowest, value)
+        if value > 2 * lowest + 0.1 * rates[peak]:
+            message = (
+                f"the learning rate rises again: {show(value)} at update {step}{end}, after it had fallen to "
+                f"{show(lowest)}"
+            )
+            return [Finding("decay.rises", WARNING, message, {"step": step})]
+    return []
+
+
+def jump(rates: dict[int, float], warmup: int) -> list[Finding]:
+    """Where the warm-up hands over, the rate does not fall off a cliff."""
+    for step in range(max(2, warmup - 1), warmup + 3):
+        if step in rates and step - 1 in rates and rates[step] < 0.5 * rates[step - 1]:
+            message = (
+                f"where the warm-up ends, the learning rate falls from {show(rates[step - 1])} to {show(rates[step])} "
+                f"within one update ({step})"
+            )
+            return [Finding("decay.jump", WARNING, message, {"step": step})]
+    return []
