@@ -1,18 +1,30 @@
 """Files that appear whole or not at all: written beside their place, forced to the disk, then renamed into it.
 
 A rename is atomic, so a reader finds the old file or the new one, never half of one. Forced to the disk first, or after
-a power cut the new name could stand for nothing.
+a power cut the new name could stand for nothing. What a killed process leaves is its temporary, `.name.PID`, which says
+whose it was. Everything that the disk refuses becomes an `InputError` that names the file.
 """
 
+import contextlib
 import os
+import platform
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from clearhead.errors import InputError
 
+LOCK = ".lock"
+
+
+def beside(path: Path) -> Path:
+    """Where this process writes what will be renamed to `path`."""
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Put a file in its place, or replace the one that is there; text as UTF-8."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = beside(path)
     try:
         write_synced(temporary, content.encode() if isinstance(content, str) else content)
         os.replace(temporary, path)
@@ -20,7 +32,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        remove(temporary)
 
 
 def write_synced(path: Path, content: bytes) -> None:
@@ -33,10 +45,103 @@ def write_synced(path: Path, content: bytes) -> None:
 
 def sync_folder(path: Path) -> None:
     """A rename is safe from a power cut only once the folder that holds the name is on the disk too."""
-    if os.name == "nt":  # where folders cannot be opened
-        return
+    if os.name != "nt":  # where folders cannot be opened
+        sync(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until the disk has what was written to a file or folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def make_folder(path: Path) -> None:
+    """A folder and those above it, unless they are there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {path}: {error.strerror or error}") from None
+
+
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """A whole file, if it has at most so many bytes. Only a regular one: a pipe would wait for a writer, a device may
+    never end."""
+    try:
+        if not path.is_file():
+            path.stat()  # says so if there is nothing at all
+            raise InputError(f"cannot read {path}: it is {'a folder' if path.is_dir() else 'not a regular file'}")
+        if most is not None and path.stat().st_size > most:
+            raise InputError(f"{path} has more than {most:,} bytes: no such file is that long")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"no file {path}") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder that nobody needs; if that fails, so be it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+# ---- one at a time -------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process alone. The lock is the system's and ends with the process, however that ends;
+    the file only says who holds it, and stays: to remove it would take it from whoever is just opening it."""
+    try:
+        import fcntl
+    except ImportError:  # a system without flock
+        yield
+        return
+    path = folder / LOCK
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"{folder} is in use by {holder(handle)}: wait for it or end it, or choose another folder"
+            ) from None
+        except OSError:  # a file system without locks: nothing to hold on to, and no reason to refuse work
+            pass
+        with contextlib.suppress(OSError):  # only a name for the others' message
+            os.ftruncate(handle, 0)
+            os.write(handle, f"{os.getpid()} {platform.node()}\n".encode())
+        yield
+    finally:
+        os.close(handle)
+
+
+def holder(handle: int) -> str:
+    """Who wrote their name into a lock."""
+    number, _, machine = os.pread(handle, 256, 0).decode("utf-8", "replace").partition(" ")
+    if not number.isdecimal():
+        return "another process"
+    machine = "".join(letter for letter in machine.strip() if letter.isprintable())
+    return f"process {number}" + (f" on {machine}" if machine and machine != platform.node() else "")
+
+
+def alive(process: int) -> bool:
+    """Whether another process of this number runs on this machine."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True

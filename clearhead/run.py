@@ -8,23 +8,25 @@
 
 A checkpoint appears whole or not at all: it is written into a folder under another name, forced to the disk, and
 renamed. `state.json` holds the SHA-256 of the files beside it, so that damage is found when they are read, not when
-the model talks nonsense. Nothing here is pickle.
+the model talks nonsense. Nothing here is pickle. Only what is asked for must be whole: a damaged checkpoint is in
+nobody's way but of those who name it.
 """
 
+import contextlib
 import hashlib
 import json
+import math
 import os
 import re
-import shutil
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clearhead.disk import sync_folder, write_synced
-from clearhead.errors import InputError
+from clearhead.disk import beside, make_folder, read_bytes, remove, sync_folder, write_synced
+from clearhead.errors import InputError, require
+from clearhead.reading import SETTINGS, parse_toml
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from clearhead.tokenizer.base import Tokenizer
 
 FORMAT = "clearhead-checkpoint-1"
+STEP = re.compile(r"step_\d{1,18}", re.ASCII)
 CONFIG, TOKENIZER, MODEL, OPTIMIZER, STATE = (
     "config.toml",
     "tokenizer.json",
@@ -90,23 +93,18 @@ class Run:
 
     def checkpoints(self) -> list[Path]:
         """The folders of all steps kept, oldest first; `average` is not one of them."""
-        found = [path for path in (self.path / "checkpoints").glob("step_*") if re.fullmatch(r"step_\d+", path.name)]
+        found = [path for path in (self.path / "checkpoints").glob("step_*") if STEP.fullmatch(path.name)]
         return sorted(found, key=step_of)
 
     def checkpoint(self, name: str = "best") -> Path:
         """The folder that `best`, `latest`, `average` or `step_N` stands for. Without validation, best is latest."""
         if name in ("best", "latest"):
-            pointer = self.path / name
-            if name == "best" and not pointer.is_file():
-                pointer = self.path / "latest"
-            if not pointer.is_file():
-                raise InputError(f"{self.path} has no checkpoint yet")
-            folder = self.path / "checkpoints" / pointer.read_text().strip()
+            folder = self._pointed(name)
         elif name == "average":
             folder = self.path / "checkpoints" / "average"
             if not folder.is_dir():
                 raise InputError(f"{self.path} has no averaged weights; `clearhead average {self.path}` makes them")
-        elif re.fullmatch(r"step_\d+", name):
+        elif STEP.fullmatch(name):
             folder = self.path / "checkpoints" / step_name(int(name[5:]))
         else:
             raise InputError(f"checkpoint {name!r} is not one of best, latest, average or step_N")
@@ -114,6 +112,26 @@ class Run:
             kept = ", ".join(path.name for path in self.checkpoints()) or "none"
             raise InputError(f"{self.path} has no checkpoint {folder.name} (asked for as {name!r}); it has: {kept}")
         return folder
+
+    def _pointed(self, name: str) -> Path:
+        """The checkpoint that the file `best` or `latest` names. A kill may come before either is written: then the
+        newest checkpoint is the latest, and the latest one knows which is best."""
+        pointer = self.path / name
+        if os.path.lexists(pointer):
+            found = read_bytes(pointer, SETTINGS)
+            target = found.strip().decode("ascii", "replace")
+            wanted = f"the name of a checkpoint in {self.path / 'checkpoints'}, such as step_00000500"
+            require(bool(STEP.fullmatch(target)), f"{pointer} holds {found[:80]!r}, not {wanted}")
+        elif name == "latest":
+            kept = self.checkpoints()
+            require(bool(kept), f"{self.path} has no checkpoint yet")
+            target = kept[-1].name
+        else:
+            latest = self._pointed("latest")
+            progress = read_state(latest).get("progress") if latest.is_dir() else None
+            best = progress.get("best_step") if isinstance(progress, dict) else None
+            target = step_name(best) if best and isinstance(best, int) else latest.name
+        return self.path / "checkpoints" / target
 
     def inventory(self) -> list[Kept]:
         """What is kept: all steps, oldest first, then `average`. What a training removes meanwhile is left out."""
@@ -124,15 +142,18 @@ class Run:
             step = None if folder == average else step_of(folder)
             state: dict[str, Any] = {}
             problem = None
+            size = 0
             try:
-                size = sum(path.stat().st_size for path in folder.iterdir())
+                size = sum(path.lstat().st_size for path in folder.iterdir())
                 state = read_state(folder)
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                problem = f"cannot read {folder}: {error.strerror}"
             except InputError as error:
                 problem = str(error)
-            loss = (state.get("validation") or {}).get("loss")
             marks = {mark: folder == target for mark, target in named.items()}
+            loss = validation_loss(state)
             result.append(Kept(folder.name, state.get("step", step), size, loss, **marks, problem=problem))
         return result
 
@@ -145,25 +166,41 @@ class Run:
     def weights(self, name: str = "best") -> "dict[str, Tensor]":
         """The model's tensors by name, checksum verified."""
         folder = self.checkpoint(name)
-        return read_tensors(folder, MODEL, read_state(folder))
+        try:
+            return read_tensors(folder, MODEL, read_state(folder))
+        except InputError as error:
+            instead = self._whole_before(folder)
+            hint = f"; {instead.name} before it is whole: --checkpoint {instead.name}" if instead else ""
+            raise InputError(f"{error}{hint}") from None
+
+    def _whole_before(self, folder: Path) -> Path | None:
+        """The newest older checkpoint whose weights are whole."""
+        if STEP.fullmatch(folder.name):
+            for older in reversed([path for path in self.checkpoints() if step_of(path) < step_of(folder)]):
+                with contextlib.suppress(InputError):
+                    checked(older, MODEL, read_state(older))
+                    return older
+        return None
 
     def build(self, name: str = "best") -> "Transformer":
         """The model with these weights, ready for inference."""
         import torch
 
         from clearhead.model import build
+        from clearhead.skeleton import skeleton
 
         weights = self.weights(name)
+        where, config = self.checkpoint(name) / MODEL, self.model_config
+        fits_config = f"{where} does not fit {self.path / CONFIG}"
+        layers = config.encoder_layers + config.decoder_layers
+        require(layers <= len(weights), f"{fits_config}: {len(weights)} tensors cannot be {layers:,} layers")
+        try:  # shapes without memory: a hostile size must not be allocated to be refused
+            wanted = skeleton(config).state_dict()
+        except InputError as error:
+            raise InputError(f"{self.path / CONFIG}: {error}") from None
+        check_weights(weights, wanted, fits_config)
         with torch.random.fork_rng(devices=[]):  # the random weights are replaced at once: leave no trace of them
-            model = build(self.model_config)
-        wanted = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
-        found = {key: tuple(tensor.shape) for key, tensor in weights.items()}
-        for key in sorted(wanted.keys() | found.keys()):
-            if wanted.get(key) != found.get(key):
-                raise InputError(
-                    f"{self.checkpoint(name) / MODEL} does not fit {self.path / CONFIG}: tensor {key!r} "
-                    f"has shape {found.get(key, 'none at all')}, the configuration wants {wanted.get(key, 'none')}"
-                )
+            model = build(config)
         model.load_state_dict(weights, assign=True)
         return model.eval()
 
@@ -176,46 +213,77 @@ def step_of(folder: Path) -> int:
     return int(folder.name[5:])
 
 
+def check_weights(weights: "Mapping[str, Tensor]", wanted: "Mapping[str, Tensor]", complaint: str) -> None:
+    """Refuse, by name, a tensor that a model of these parameters does not have, lacks, or cannot compute with."""
+    for key in sorted(wanted.keys() | weights.keys()):
+        shapes = [tuple(tensors[key].shape) if key in tensors else None for tensors in (weights, wanted)]
+        if shapes[0] != shapes[1]:
+            found, right = ("none at all" if shape is None else shape for shape in shapes)
+            raise InputError(f"{complaint}: tensor {key!r} has shape {found}, the configuration wants {right}")
+        require(weights[key].is_floating_point(), f"{complaint}: tensor {key!r} is of {weights[key].dtype}, not floats")
+        alike = weights[key].dtype == weights[min(weights)].dtype
+        require(alike, f"{complaint}: tensor {key!r} is of {weights[key].dtype}, others of another type")
+        require(bool(weights[key].isfinite().all()), f"{complaint}: tensor {key!r} has values that are not finite")
+
+
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except FileNotFoundError:
-        raise InputError(f"no file {path}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not valid TOML: {error}") from None
+    """The tables of a file of settings."""
+    return parse_toml(read_bytes(path, SETTINGS), path)
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """The state.json of a checkpoint."""
+    """The state.json of a checkpoint, as far as all that read it rely on it."""
     path = folder / STATE
+    if folder.is_dir() and not os.path.lexists(path):
+        raise InputError(f"checkpoint {folder} is incomplete: it has no {STATE}")
     try:
-        state = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise InputError(f"checkpoint {folder} is incomplete: it has no {STATE}") from None
-    except ValueError as error:
+        state = json.loads(read_bytes(path, SETTINGS))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"checkpoint {folder} is damaged: {STATE} is not valid JSON ({error})") from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        found = state.get("format") if isinstance(state, dict) else state
-        raise InputError(f"{path}: format {found!r} is not {FORMAT!r}")
+        found = state.get("format") if isinstance(state, dict) else type(state).__name__
+        raise InputError(f"{path}: format {found!r:.80} is not {FORMAT!r}")
+    step, sums, validation = state.get("step"), state.get("sha256"), state.get("validation", {})
+    require(type(step) is int and step >= 0, f"{path}: step must be a whole number, not {step!r:.80}")
+    if STEP.fullmatch(folder.name):
+        require(step == step_of(folder), f"{path}: step {step} is not that of {folder.name}")
+    require(isinstance(sums, dict), f"{path}: sha256 must be a table of files, not {sums!r:.80}")
+    scores = isinstance(validation, dict) and all(type(score) in (int, float) for score in validation.values())
+    require(scores, f"{path}: validation must be a table of scores, not {validation!r:.80}")
     return state
+
+
+def validation_loss(state: Mapping[str, Any]) -> float | None:
+    """The loss of the validation at a checkpoint's step, if there was one."""
+    loss = state.get("validation", {}).get("loss")
+    return None if loss is None or not math.isfinite(loss) else float(loss)
 
 
 def read_tensors(folder: Path, file: str, state: Mapping[str, Any]) -> "dict[str, Tensor]":
     """One safetensors file of a checkpoint, refused if its bytes are not the ones that were written."""
     from safetensors.torch import load
 
+    content = checked(folder, file, state)
     try:
-        content = (folder / file).read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"checkpoint {folder} is incomplete: it has no {file}") from None
+        return load(content)
+    except Exception as error:  # its own, torch's, and KeyError for a type that neither knows
+        raise InputError(f"{folder / file} is not a safetensors file that can be read: {error!r:.200}") from None
+
+
+def checked(folder: Path, file: str, state: Mapping[str, Any]) -> bytes:
+    """A file of a checkpoint, with the bytes that state.json says it has."""
+    if not os.path.lexists(folder / file):
+        raise InputError(f"checkpoint {folder} is incomplete: it has no {file}")
+    content = read_bytes(folder / file)
     wanted, found = state["sha256"].get(file), hashlib.sha256(content).hexdigest()
     if wanted != found:
-        raise InputError(f"checkpoint {folder} is damaged: SHA-256 of {file} is {found}, {STATE} says {wanted}")
-    return load(content)
+        raise InputError(f"checkpoint {folder} is damaged: SHA-256 of {file} is {found}, {STATE} says {wanted!s:.80}")
+    return content
 
 
 # ---- writing -------------------------------------------------------------------------------------------------------
@@ -225,9 +293,9 @@ def write_checkpoint(folder: Path, files: "Mapping[str, Mapping[str, Tensor]]", 
     """Write the tensors of each file and state.json with their checksums; `folder` appears whole or not at all."""
     from safetensors.torch import save
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.parent / f".{folder.name}.{os.getpid()}"
-    shutil.rmtree(temporary, ignore_errors=True)
+    make_folder(folder.parent)
+    temporary, old = beside(folder), beside(folder.with_name(f"old.{folder.name}"))
+    remove(temporary)
     try:
         temporary.mkdir()
         sums = {}
@@ -239,14 +307,15 @@ def write_checkpoint(folder: Path, files: "Mapping[str, Mapping[str, Tensor]]", 
         write_synced(temporary / STATE, (json.dumps(described, indent=1) + "\n").encode())
         sync_folder(temporary)
         if folder.exists():  # the same step again (an average, a step repeated after a resume): replace it
-            old = folder.parent / f".old.{folder.name}.{os.getpid()}"
             os.rename(folder, old)
-            os.rename(temporary, folder)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.rename(temporary, folder)
+        os.rename(temporary, folder)
         sync_folder(folder.parent)
     except OSError as error:
+        if old.exists() and not folder.exists():
+            with contextlib.suppress(OSError):
+                os.rename(old, folder)
         raise InputError(f"cannot write checkpoint {folder}: {error.strerror}; earlier ones are untouched") from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove(temporary)
+        if folder.exists():
+            remove(old)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clearhead.disk import write_whole
+from clearhead.disk import locked, read_bytes, write_whole
 from clearhead.errors import InputError
 
 
@@ -52,3 +52,25 @@ def test_the_bytes_are_on_the_disk_before_they_get_their_name(tmp_path: Path, mo
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot write .*nowhere/x: No such file or directory"):
         write_whole(tmp_path / "nowhere" / "x", "content")
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, message in (
+        ("nothing", "no file .*nothing"),
+        ("", "cannot read .*: it is a folder"),
+        ("pipe", "cannot read .*pipe: it is not a regular file"),  # which would wait for ever
+    ):
+        with pytest.raises(InputError, match=message):
+            read_bytes(tmp_path / name)
+
+
+def test_a_lock_is_held_until_the_end_and_by_one_alone(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        with pytest.raises(InputError, match=rf"{tmp_path} is in use by process {os.getpid()}: wait"), locked(tmp_path):
+            pass
+        (tmp_path / ".lock").write_text("hostile \x1b[2J words")
+        with pytest.raises(InputError, match=f"{tmp_path} is in use by another process: wait"), locked(tmp_path):
+            pass
+    with locked(tmp_path):
+        pass

@@ -15,8 +15,9 @@ from clearhead.data.files import anchor
 from clearhead.data.settings import FILE_KEYS, DataSettings, TokenizerSettings
 from clearhead.decoding_settings import DecodingSettings
 from clearhead.errors import InputError, require
+from clearhead.ranges import MOST_THREADS, require_numbers
 from clearhead.run import read_toml
-from clearhead.settings import from_dict, merge, nearest, parse_assignment, to_dict
+from clearhead.settings import convert, from_dict, merge, nearest, parse_assignment, to_dict
 
 if TYPE_CHECKING:
     from clearhead.model import ModelConfig
@@ -67,13 +68,22 @@ class TrainingSettings:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
+        require_numbers(self, "training.")
         for name in ("steps", "max_tokens", "accumulate", "log_every", "validate_every", "keep_last", "keep_best"):
             require(getattr(self, name) >= 1, f"training.{name} must be at least 1, not {getattr(self, name)}")
         for name in ("checkpoint_every", "patience", "threads"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"training.{name} must be at least 1, not {value}")
+        too_many = self.threads is not None and self.threads > MOST_THREADS
+        require(not too_many, f"training.threads must be at most {MOST_THREADS}, not {self.threads}")
         for name in ("clip", "weight_decay", "warmup", "average", "samples", "final", "cooldown"):
             require(getattr(self, name) >= 0, f"training.{name} must not be negative, not {getattr(self, name)}")
+        for name in ("epsilon", "factor", "peak"):
+            value = getattr(self, name)
+            require(value is None or value > 0, f"training.{name} must be above 0, not {value}")
+        for name, most in (("final", 1), ("threads", MOST_THREADS)):
+            value = getattr(self, name)
+            require(value is None or value <= most, f"training.{name} must be at most {most}, not {value}")
         for name in ("label_smoothing", "beta1", "beta2"):
             value = getattr(self, name)
             require(0 <= value < 1, f"training.{name} must be at least 0 and below 1, not {value}")
@@ -124,13 +134,14 @@ class Recipe:
 
         table = dict(self.model)
         preset = table.pop("preset", None)
+        require(preset is None or isinstance(preset, str), f"model.preset must be a string, not {preset!r}")
         given = {**{key: value for key, value in PRESETS.get(preset, {}).items() if key == "kind"}, **table}
         require(
             given.get("kind", kind) == kind,
             f"the recipe's model is of kind {given.get('kind')!r}, but its data are for one of kind {kind!r}",
         )
         require(
-            table.get("vocab_size", vocab_size) >= vocab_size,
+            convert(int, table.get("vocab_size", vocab_size), "model.vocab_size") >= vocab_size,
             f"model.vocab_size = {table.get('vocab_size')}, but the tokenizer has {vocab_size} tokens",
         )
         changes = merge({"vocab_size": vocab_size, "head": dict(head)}, {**table, "kind": kind})

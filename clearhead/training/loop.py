@@ -54,7 +54,7 @@ class Update:
     rate: float = 0.0
     norm: float = math.nan  # of the gradient, before clipping
     tokens: int = 0  # that were predicted
-    skipped: bool = False  # float16: the scale was too high, and nothing was changed
+    skipped: bool = False  # nothing was changed: there was nothing to predict, or float16's scale was too high
     validation: dict[str, float] = field(default_factory=dict)  # filled in after updates that are followed by one
 
 
@@ -131,16 +131,16 @@ class Loop:
             with ranks.accumulating(self.wrapped, last=micro == len(batches) - 1):
                 loss = self.wrapped(batch)
                 # averaged over ranks by DDP and FSDP, hence times their number: the sum over all, per token
-                (loss * (ranks.count / tokens * self.scale)).backward()
+                (loss * (ranks.count / max(1, tokens) * self.scale)).backward()
             total += loss.detach()
         norm = self.clip()
-        loss = ranks.sum(float(total))[0] / tokens
+        loss = ranks.sum(float(total))[0] / tokens if tokens else math.nan
         self.update = Update(
             loss=loss,
             rate=learning_rate(step, settings, self.model.config.d_model),
             norm=norm,
             tokens=int(tokens),
-            skipped=not self.finite(step, norm, indices),
+            skipped=not tokens or not self.finite(step, norm, indices),
             mean_loss=self.mean_loss(step, loss),
         )
         for optimizer in self.optimizers:
@@ -152,10 +152,11 @@ class Loop:
         progress.step, progress.batch = step, progress.batch + 1
 
     def mean_loss(self, step: int, loss: float) -> float:
-        """The mean loss up to this step, from after the last one that was reported."""
+        """The mean loss up to this step, from after the last one that was reported; NaN if nothing was predicted."""
         progress = self.progress
-        progress.loss_sum, progress.loss_count = progress.loss_sum + loss, progress.loss_count + 1
-        mean = progress.loss_sum / progress.loss_count
+        if not math.isnan(loss):
+            progress.loss_sum, progress.loss_count = progress.loss_sum + loss, progress.loss_count + 1
+        mean = progress.loss_sum / progress.loss_count if progress.loss_count else math.nan
         if self.settings.reports(step):
             progress.loss_sum, progress.loss_count = 0.0, 0
         return mean

@@ -107,7 +107,7 @@ class PiecewiseCrossEntropy(torch.autograd.Function):
             states, rows = hidden.sum(0, dtype=dtype), weight.sum(0, dtype=dtype)  # (D,) both
             loss -= even * states @ rows
             if bias is not None:
-                loss -= even * hidden.size(0) * bias.sum()
+                loss -= even * hidden.size(0) * bias.sum(dtype=dtype)
             if wanted:
                 grad_hidden -= (even * rows).to(hidden.dtype)
                 grad_weight -= even * states

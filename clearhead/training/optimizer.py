@@ -43,6 +43,26 @@ def kernels(model: nn.Module) -> dict[str, bool]:
     return {"fused": parameter.device.type in ("cpu", "cuda") and not hasattr(parameter, "device_mesh")}
 
 
+# What an optimizer remembers of a parameter once it has moved it: tensors of its shape, and those of a single number.
+REMEMBERED: dict[type[torch.optim.Optimizer], tuple[tuple[str, ...], tuple[str, ...]]] = {
+    torch.optim.Adam: (("exp_avg", "exp_avg_sq"), ("step",)),
+    torch.optim.AdamW: (("exp_avg", "exp_avg_sq"), ("step",)),
+    Muon: (("momentum",), ()),
+}
+
+
+def remembered_shapes(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, dict[str, torch.Size]]:
+    """For each parameter that is trained: the names and shapes of all that its optimizer remembers of it."""
+    owner = {p: o for o in optimizers for group in o.param_groups for p in group["params"]}
+    result = {}
+    for name, parameter in model.named_parameters():
+        if parameter in owner:
+            alike, single = REMEMBERED[type(owner[parameter])]
+            shapes = {**dict.fromkeys(alike, parameter.shape), **dict.fromkeys(single, torch.Size())}
+            result[name] = {f"{key}.{name}": shape for key, shape in shapes.items()}
+    return result
+
+
 def optimizer_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> Iterator[tuple[str, Tensor]]:
     """Every tensor that the optimizers remember, as `exp_avg.<parameter>` and the like, in a fixed order."""
     for name, parameter in model.named_parameters():

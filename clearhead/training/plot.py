@@ -11,22 +11,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clearhead.disk import write_whole
+from clearhead.disk import make_folder, write_whole
 from clearhead.errors import InputError
 from clearhead.run import Run
-from clearhead.training.report import read_metrics
+from clearhead.training.report import METRICS, read_metrics
 
 TRAINING, VALIDATION = "tab:blue", "tab:orange"
 
 
 def plot(run: Run) -> list[Path]:
     """Draw `metrics.jsonl` into the run's plots/; returns the files."""
-    rows = read_metrics(run.path / "metrics.jsonl")
+    rows = read_metrics(run.path / METRICS)
     if not rows:
-        raise InputError(f"{run.path / 'metrics.jsonl'} is empty: nothing to draw yet")
+        raise InputError(f"{run.path / METRICS} has no lines of metrics: nothing to draw yet")
     made = figure(rows, run.settings, str(run.path))
     folder = run.path / "plots"
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     files = []
     for kind in ("png", "svg"):
         drawn = io.BytesIO()
@@ -51,7 +51,8 @@ def figure(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], title
     dropout = any(settings.get("model", {}).get("dropout", {}).values())
     extra = [*(["label smoothing"] if smoothing else []), *(["dropout"] if dropout else [])]
     label = f"training, with {' and '.join(extra)}" if extra else "training"
-    first.plot(steps, [row["loss"] for row in rows], TRAINING, linewidth=1, label=label)
+    training = [math.nan if row["loss"] is None else row["loss"] for row in rows]
+    first.plot(steps, training, TRAINING, linewidth=1, label=label)
     if smoothing:
         floor = smoothing_floor(smoothing, classes(settings.get("model", {})))
         words = f"with smoothing {smoothing:g} it cannot fall below {floor:.3f} nats"
@@ -80,8 +81,8 @@ def readable_scale(axes: Any) -> None:
     """Logarithmic where the values span more than a linear axis shows, with plain numbers either way."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    values = [value for line in axes.lines for value in line.get_ydata()]
-    if min(values) > 0 and max(values) > 4 * min(values):
+    values = [value for line in axes.lines for value in line.get_ydata() if math.isfinite(value)]
+    if values and min(values) > 0 and max(values) > 4 * min(values):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_minor_locator(NullLocator())

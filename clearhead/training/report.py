@@ -4,15 +4,21 @@ All of it is attached to the loop as callbacks. A line of metrics is written bef
 resuming everything after the checkpoint is cut off, so the file reads as if the run had never been interrupted.
 """
 
+import contextlib
 import json
+import math
+import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clearhead.disk import write_whole
-from clearhead.errors import InputError
+from clearhead.disk import read_bytes, write_whole
+from clearhead.errors import InputError, visible
 from clearhead.training.loop import Loop
+
+METRICS = "metrics.jsonl"
 
 
 class Metrics:
@@ -24,18 +30,13 @@ class Metrics:
         self.since = time.perf_counter()
         self.speed = 0.0
 
-    def cut_back(self, step: int) -> None:
-        """Remove lines after `step`, and one that was only half written."""
-        if not self.path.is_file():
+    def cut_back(self, step: int, report: Callable[[str], None]) -> None:
+        """Remove lines after `step`, and those that cannot be read: the last one, half written by a process that was
+        killed, without a word, others with one."""
+        if not os.path.lexists(self.path):
             return
-        kept = []
-        for line in self.path.read_text().splitlines():
-            try:
-                if json.loads(line)["step"] <= step:
-                    kept.append(line + "\n")
-            except ValueError:
-                continue
-        write_whole(self.path, "".join(kept))
+        rows = parse_metrics(self.path, report)
+        write_whole(self.path, b"".join(line + b"\n" for line, row in rows if row["step"] <= step))
 
     def __call__(self, loop: Loop) -> None:
         update, progress, step = loop.update, loop.progress, loop.progress.step
@@ -47,7 +48,7 @@ class Metrics:
         row: dict[str, Any] = {
             "step": step,
             "epoch": progress.epoch,
-            "loss": update.mean_loss,
+            "loss": update.mean_loss if math.isfinite(update.mean_loss) else None,  # JSON has no NaN
             "rate": update.rate,
             "norm": update.norm,
             "tokens_per_second": round(self.speed),
@@ -89,10 +90,23 @@ class Log:
         self.path, self.quiet = path, quiet
 
     def __call__(self, line: str) -> None:
+        line = visible(line)  # samples of the data, and what a model makes of them, may hold anything
         if self.path is not None:
             append(self.path, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
         if not self.quiet:
+            tell(line)
+
+
+def tell(line: str) -> None:
+    """To standard error, if anybody is there: a terminal may be closed while a training still has work to save."""
+    with contextlib.suppress(OSError):
+        if sys.stderr is not None:
             print(line, file=sys.stderr, flush=True)
+
+
+def warn(line: str) -> None:
+    """What was left out, and why, for those who keep no log."""
+    tell(f"clearhead: warning: {line}")
 
 
 class Display:
@@ -123,24 +137,54 @@ class Display:
         if self.bar is not None:
             best = "" if loop.progress.best is None else f"  best validation {loop.progress.best:.3f}"
             text = f"loss {update.loss:.3f}{best}  rate {update.rate:.1e}  {self.metrics.speed:,.0f} tokens/s"
-            self.bar.update(self.task, completed=step, total=loop.settings.steps, description=text)
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                self.bar.update(self.task, completed=step, total=loop.settings.steps, description=text)
 
     def close(self) -> None:
         if self.bar is not None:
-            self.bar.stop()
+            with contextlib.suppress(OSError):
+                self.bar.stop()
 
 
 def append(path: Path, text: str) -> None:
     """Add to a file that only grows."""
     try:
-        with open(path, "a") as file:
+        with open(path, "a", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; checkpoints are untouched") from error
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All lines of a metrics.jsonl."""
-    if not path.is_file():
+def read_metrics(path: Path, report: Callable[[str], None] = warn) -> list[dict[str, Any]]:
+    """All lines of a metrics.jsonl; those that cannot be read are reported and left out."""
+    if not os.path.lexists(path):
         raise InputError(f"no metrics at {path}")
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [row for _, row in parse_metrics(path, report)]
+
+
+def parse_metrics(path: Path, report: Callable[[str], None]) -> list[tuple[bytes, dict[str, Any]]]:
+    """Each line as it stands and as it reads."""
+    rows, bad = [], []
+    lines = read_bytes(path).split(b"\n")[:-1]  # what follows the last newline was not written to its end
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append((line, checked_row(json.loads(line))))
+        except (ValueError, RecursionError):
+            bad.append(number)
+    if bad:
+        count = "1 line that is" if len(bad) == 1 else f"{len(bad)} lines that are"
+        report(f"{path}: left out {count} no metrics (first: line {bad[0]})")
+    return rows
+
+
+def checked_row(row: Any) -> dict[str, Any]:
+    """A line of metrics, with all that is cut by or drawn of it; ValueError if it is none."""
+    validation = row.get("validation", {"loss": 0.0}) if isinstance(row, dict) else None
+    if not isinstance(validation, dict) or type(row.get("step")) is not int:
+        raise ValueError
+    values = [*(row.get(name) for name in ("loss", "rate", "norm")), validation.get("loss")]
+    if row.get("loss", "") is None:  # written where there was nothing to predict
+        values = values[1:]
+    if any(type(value) not in (int, float) for value in values):
+        raise ValueError
+    return row

@@ -1,14 +1,14 @@
 """From a recipe to a run folder: data, tokenizer, model, loop, and all that is attached to it.
 
 The same call resumes: if the folder holds a run, its settings must be the same (but for those that may change), its
-tokenizer is used, and training goes on from its newest whole checkpoint. SIGTERM and Ctrl-C end the update at hand,
-save, and leave.
+tokenizer is used, and training goes on from its newest whole checkpoint. A run is trained by one process (or one group
+of them) at a time. SIGTERM, SIGHUP and Ctrl-C end the update at hand, save, and leave.
 """
 
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -18,17 +18,17 @@ import torch
 
 from clearhead.data.splits import Splits
 from clearhead.data.splits import build as build_data
-from clearhead.disk import write_whole
+from clearhead.disk import locked, make_folder, write_whole
 from clearhead.errors import InputError
 from clearhead.model import ModelConfig, build
-from clearhead.run import CONFIG, TOKENIZER, Run, read_toml
+from clearhead.run import CONFIG, MODEL, TOKENIZER, Run, check_weights, read_toml
 from clearhead.settings import merge, to_dict
-from clearhead.training.checkpoint import Checkpoints, average, clean_up, newest, restore_optimizers
+from clearhead.training.checkpoint import Checkpoints, average, check_moments, clean_up, newest, restore_optimizers
 from clearhead.training.compile import compile_hidden
 from clearhead.training.config import Recipe, refuse_changes
-from clearhead.training.distributed import Ranks, gathered, pick_precision
+from clearhead.training.distributed import Ranks, broadcast, gathered, pick_precision
 from clearhead.training.loop import Callback, Loop, Objective, Progress, seed_of
-from clearhead.training.report import Display, Log, Metrics, TensorBoard
+from clearhead.training.report import METRICS, Display, Log, Metrics, TensorBoard
 from clearhead.training.validate import Validation, evaluate
 
 Attach = Callable[[Splits, Log], Sequence[Callback]]
@@ -49,7 +49,7 @@ def train(recipe: Recipe, folder: str | os.PathLike[str], attach: Attach | None 
     """Train, or go on training, until the recipe's steps are done. `attach` makes callbacks that run at each update,
     before metrics are written; it is called on the first rank only."""
     path = Path(folder)
-    with gathered(recipe.training.device, recipe.training.parallel) as ranks:
+    with gathered(recipe.training.device, recipe.training.parallel) as ranks, held(path, ranks):
         precision = pick_precision(recipe.training.precision, ranks.device)
         recipe = replace(recipe, training=replace(recipe.training, precision=precision))  # type: ignore[arg-type]
         settings = recipe.training
@@ -63,13 +63,15 @@ def train(recipe: Recipe, folder: str | os.PathLike[str], attach: Attach | None 
         model = build(config)
         progress = Progress()
         if saved is not None:
+            check_weights(saved.model, model.state_dict(), f"{saved.folder / MODEL} does not fit {path / CONFIG}")
             model.load_state_dict(saved.model)
             progress = saved.progress
-            use_threads(saved.state["threads"], settings.threads, log)
+            use_threads(saved.threads, settings.threads, log)
         loop = Loop(model, splits.train, settings, ranks, progress)
         if settings.compile:
             compile_hidden(loop, log)
         if saved is not None:
+            check_moments(loop, saved)
             restore_optimizers(loop, saved.optimizer)
             log(f"resuming {path} at step {progress.step:,} of {settings.steps:,}")
         else:
@@ -79,7 +81,7 @@ def train(recipe: Recipe, folder: str | os.PathLike[str], attach: Attach | None 
         tests: dict[str, dict[str, float]] = {}
         if ranks.first and not signal_number:
             if settings.average:
-                used = average(run, settings.average, settings.average_of)
+                used = average(run, settings.average, settings.average_of, log)
                 log(f"averaged {len(used)} checkpoints, {used[0].name} to {used[-1].name}, into 'average'")
             tests = test(run, splits, settings.max_tokens, log)
         ranks.barrier()
@@ -87,19 +89,23 @@ def train(recipe: Recipe, folder: str | os.PathLike[str], attach: Attach | None 
 
 
 def test(run: Run, splits: Splits, max_tokens: int, log: Log) -> dict[str, dict[str, float]]:
-    """How the best checkpoint does on each test set there is."""
+    """How the best checkpoint does on each test set there is. Where it is damaged, or a set has nothing to predict,
+    that is reported: what was trained is saved, and not in question."""
     sets = {**({"test": splits.test} if splits.test else {}), **splits.extra}
     results = {}
     for name, data in sets.items():
-        objective = Objective(run.build("best"), 0.0, torch.float32)
-        results[name] = evaluate(objective, data, data.plan(0, 0, max_tokens), Ranks())
+        try:
+            objective = Objective(run.build("best"), 0.0, torch.float32)
+            results[name] = evaluate(objective, data, data.plan(0, 0, max_tokens), Ranks())
+        except InputError as error:
+            log(f"{name}: not tested, because {error}")
+            continue
         log(f"{name}: " + "  ".join(f"{key} {value:.4f}" for key, value in results[name].items()))
     return results
 
 
 def prepare(recipe: Recipe, path: Path, ranks: Ranks, log: Log) -> tuple[Splits, ModelConfig]:
     """Data and model configuration; a new run folder gets both written down, an old one is compared with them."""
-    path.mkdir(parents=True, exist_ok=True)
     if not ranks.first:
         ranks.barrier()  # the first rank may have to learn a tokenizer
     tokenizer = Run(path).tokenizer() if (path / TOKENIZER).is_file() and (path / CONFIG).is_file() else None
@@ -124,12 +130,14 @@ def prepare(recipe: Recipe, path: Path, ranks: Ranks, log: Log) -> tuple[Splits,
 def go(loop: Loop, run: Run, splits: Splits, attach: Attach | None, log: Log) -> int:
     """Attach everything and run; returns the number of the signal that ended it, or 0."""
     settings, first = loop.settings, loop.ranks.first
-    checkpoints = Checkpoints(run, loop.progress.step)
-    metrics = Metrics(run.path / "metrics.jsonl")
+    checkpoints = Checkpoints(run, loop.progress.step, log)
+    metrics = Metrics(run.path / METRICS)
     display = Display(log, metrics, terminal=first and not log.quiet and os.isatty(2))
     loop.callbacks = [Validation(splits.validation, settings.max_tokens)]
     if first:
-        metrics.cut_back(loop.progress.step)
+        metrics.cut_back(loop.progress.step, log)
+        if loop.progress.step:
+            checkpoints.settle(loop)
         loop.callbacks += [*(attach(splits, log) if attach else ()), metrics, display]
         if settings.tensorboard:
             loop.callbacks.append(TensorBoard(run.path / "tensorboard"))
@@ -146,8 +154,26 @@ def go(loop: Loop, run: Run, splits: Splits, attach: Attach | None, log: Log) ->
 
 
 @contextmanager
+def held(path: Path, ranks: Ranks) -> Iterator[None]:
+    """The run's folder, made if need be, for this training alone: the first rank holds it, all learn if it cannot."""
+    with ExitStack() as stack:
+        refused = ""
+        if ranks.first:
+            try:
+                make_folder(path)
+                stack.enter_context(locked(path))
+            except InputError as error:
+                refused = str(error)
+        refused = broadcast(refused, ranks)
+        if refused:
+            raise InputError(refused)
+        yield
+
+
+@contextmanager
 def signals(loop: Loop) -> Iterator[list[int]]:
-    """SIGTERM and Ctrl-C ask the loop to stop; a second Ctrl-C does not wait."""
+    """SIGTERM, SIGHUP and Ctrl-C ask the loop to stop; a second Ctrl-C does not wait. Under `nohup` a hang-up is to be
+    ignored, and stays so."""
     received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -156,7 +182,10 @@ def signals(loop: Loop) -> Iterator[list[int]]:
         received.append(number)
         loop.stop = loop.stop or f"received {signal.Signals(number).name}"
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    heard = [signal.SIGTERM, signal.SIGINT]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        heard.append(signal.SIGHUP)
+    before = {number: signal.signal(number, note) for number in heard}
     try:
         yield received
     finally:

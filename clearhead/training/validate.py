@@ -8,6 +8,7 @@ and how long ago that was decides when patience runs out.
 import torch
 
 from clearhead.data.batch import Dataset
+from clearhead.errors import InputError
 from clearhead.model import DecoderOnly
 from clearhead.training.distributed import Ranks
 from clearhead.training.loop import Loop, Objective
@@ -19,6 +20,8 @@ class Validation:
     def __init__(self, data: Dataset, max_tokens: int) -> None:
         self.data = data
         self.batches = data.plan(0, 0, max_tokens)  # now, so that an example too long for a batch is found at the start
+        if not any(data.collate(batch).count for batch in self.batches):
+            raise InputError(nothing_in(data))
 
     def __call__(self, loop: Loop) -> None:
         settings, progress = loop.settings, loop.progress
@@ -33,11 +36,15 @@ class Validation:
                 loop.stop = f"no better validation loss for {progress.stale} validations"
 
 
+def nothing_in(data: Dataset) -> str:
+    return f"there is nothing to predict in any of {len(data):,} examples, of which the first is {data.name(0)}"
+
+
 @torch.no_grad()
 def evaluate(objective: Objective, data: Dataset, batches: list[list[int]], ranks: Ranks) -> dict[str, float]:
-    """The loss per token; where there are answers to be right or wrong, also the share of tokens and of whole
-    sequences that are right. If each token of a sequence is the first choice after the true ones before it, greedy
-    search writes exactly that sequence: `exact` is the score of real decoding, without its cost."""
+    """The loss per token; where there are answers to be right or wrong, also the share of tokens that are the first
+    choice after the true ones before them (`token_accuracy`), and of whole sequences of such tokens (`exact`). Greedy
+    search writes exactly these sequences: `exact` is the score of real decoding, without its cost."""
     objective.eval()
     answers = not isinstance(objective.model, DecoderOnly)
     sums = torch.zeros(3, dtype=torch.float64)  # loss, right tokens, right sequences
@@ -51,7 +58,9 @@ def evaluate(objective: Objective, data: Dataset, batches: list[list[int]], rank
             sums += found if answers else found * torch.tensor([1.0, 0.0, 0.0])
             count, rows = count + batch.count, rows + len(batch.labels)
     loss, right, exact, tokens, sequences = ranks.sum(*sums.tolist(), count, rows)
+    if not tokens:
+        raise InputError(nothing_in(data))
     scores = {"loss": loss / tokens}
     if answers:
-        scores |= {"accuracy": right / tokens, "exact": exact / sequences}
+        scores |= {"token_accuracy": right / tokens, "exact": exact / sequences}
     return scores

@@ -18,8 +18,9 @@ import torch
 
 from clearhead.run import MODEL, OPTIMIZER, Run
 from clearhead.training import distributed, session
-from clearhead.training.loop import Loop
+from clearhead.training.loop import PRECISION, Loop, Objective
 from clearhead.training.session import train
+from clearhead.training.validate import evaluate
 from tests.training import small
 
 LAST = Path("checkpoints/step_00000012")
@@ -96,6 +97,38 @@ def test_two_processes_do_what_one_does(parallel: str, accumulate: int, alone: P
     assert_same(tmp_path, alone)
     logs = [(folder / "metrics.jsonl").read_text().count("\n") for folder in (tmp_path, alone)]
     assert logs[0] == logs[1]  # only the first rank writes
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_auto_is_bfloat16_where_the_processor_has_it(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "native_bfloat16", lambda: native)
+    cpu = torch.device("cpu")
+    assert distributed.pick_precision("auto", cpu) == ("bfloat16" if native else "float32")
+    assert [distributed.pick_precision(name, cpu) for name in PRECISION] == list(PRECISION)
+
+
+def test_the_first_rank_speaks_for_all() -> None:
+    def work(rank: int) -> None:
+        with distributed.gathered("cpu") as ranks:
+            assert distributed.broadcast({"from": rank}, ranks) == {"from": 0}
+
+    assert processes(2, work) == [0, 0]
+
+
+def test_ranks_validate_every_batch_once() -> None:
+    """Where batches do not divide evenly, a rank without one computes another again, which must not count."""
+    data = small.splits().validation
+    batches = data.plan(0, 0, 40)[:3]
+    assert len(batches) == 3
+    torch.manual_seed(0)
+    objective = Objective(small.model(), 0.1, torch.float32)
+    alone = evaluate(objective, data, batches, distributed.Ranks())
+
+    def work(rank: int) -> None:
+        with distributed.gathered("cpu") as ranks:
+            assert evaluate(objective, data, batches, ranks) == pytest.approx(alone, rel=1e-12)
+
+    assert processes(2, work) == [0, 0]
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])

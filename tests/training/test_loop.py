@@ -2,20 +2,22 @@
 
 import copy
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from clearhead.data.batch import Batch
+from clearhead.data.batch import IGNORE, Batch
 from clearhead.errors import InputError
 from clearhead.training.config import TrainingSettings
 from clearhead.training.distributed import Ranks
-from clearhead.training.loop import Loop, Progress, seed_of
+from clearhead.training.loop import Loop, Objective, Progress, seed_of
 from clearhead.training.optimizer import build_optimizers
 from clearhead.training.report import Metrics, read_metrics
 from clearhead.training.validate import Validation, evaluate
@@ -127,6 +129,27 @@ def test_float16_lowers_its_scale_and_skips_instead() -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
+@pytest.mark.parametrize("clip", [0.0, 0.05])
+def test_float16_updates_by_the_gradient_and_not_by_its_scale(clip: float) -> None:
+    """Adam forgets the scale of its gradients, unless ε is large: then it steps in proportion to them."""
+    changes, norms = {}, {}
+    for precision, scale in (("float32", 1.0), ("float16", 1.0), ("float16", 2.0**14)):
+        torch.manual_seed(0)
+        model = small.model()
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        chosen = settings(steps=1, warmup=0, schedule="constant", precision=precision, epsilon=10.0, clip=clip)
+        loop = Loop(model, small.splits().train, chosen, progress=Progress(scale=scale))
+        loop.run()
+        assert not loop.update.skipped
+        norms[precision, scale] = loop.update.norm
+        changes[precision, scale] = torch.cat([(t - before[n]).flatten() for n, t in model.state_dict().items()])
+    assert norms["float16", 1.0] == pytest.approx(norms["float32", 1.0], rel=0.02)
+    assert norms["float16", 2.0**14] == pytest.approx(norms["float32", 1.0], rel=0.02)
+    size = changes["float32", 1.0].norm()
+    for found in changes.values():
+        assert (found - changes["float32", 1.0]).norm() < 0.05 * size
+
+
 @pytest.mark.parametrize(
     ("precision", "optimizer"),
     [("float32", "adamw"), ("float32", "muon"), ("bfloat16", "adam"), ("bfloat16", "muon"), ("float16", "adam")],
@@ -180,6 +203,14 @@ def test_a_callback_can_stop_the_loop_and_the_loop_can_go_on() -> None:
     assert loop.progress.step == 5
 
 
+def test_the_seconds_of_all_updates_are_counted() -> None:
+    started = time.perf_counter()
+    loop = Loop(small.model(), small.splits().train, settings(steps=3), progress=Progress(seconds=100.0))
+    loop.callbacks = [lambda loop: time.sleep(0.05)]  # what is done between updates is not training
+    loop.run()
+    assert 100 < loop.progress.seconds < 100 + time.perf_counter() - started - 0.15
+
+
 def test_every_example_is_seen_once_an_epoch() -> None:
     data = small.splits().train
     loop = Loop(small.model(), data, settings(steps=1000))
@@ -207,9 +238,25 @@ def test_validation_is_the_plain_loss_and_exact_is_what_greedy_search_would_scor
         right += (logits[0].argmax(-1) == batch.labels[0]).sum().item()
         exact += greedy(model, batch) == batch.labels[0].tolist()
     assert scores["loss"] == pytest.approx(total / count, rel=1e-5)
-    assert scores["accuracy"] == pytest.approx(right / count)
+    assert scores["token_accuracy"] == pytest.approx(right / count)
     assert scores["exact"] == pytest.approx(exact / len(parts.validation))
-    assert 0.05 < scores["exact"] < 1 or scores["accuracy"] < 1  # otherwise this test would compare ones
+    assert 0.05 < scores["exact"] < 1 or scores["token_accuracy"] < 1  # otherwise this test would compare ones
+
+
+def test_validation_counts_tokens_and_whole_sequences() -> None:
+    parts = small.splits()
+    torch.manual_seed(0)
+    model = small.model().eval()
+    with torch.no_grad():
+        model.get_parameter("embedding.weight").mul_(3)  # so that some answers are right
+    scores = evaluate(Objective(model, 0.1, torch.float32), parts.validation, parts.validation.plan(0, 0, 50), Ranks())
+    right: list[list[bool]] = []
+    for index in range(len(parts.validation)):
+        batch = parts.validation.collate([index])
+        right.append((model(**batch.inputs)[0].argmax(-1) == batch.labels[0]).tolist())
+    assert scores["token_accuracy"] == pytest.approx(sum(map(sum, right)) / sum(map(len, right)))
+    assert scores["exact"] == pytest.approx(sum(map(all, right)) / len(right))
+    assert 0 < scores["token_accuracy"] < 1
 
 
 def test_what_is_remembered_does_not_depend_on_who_reports(tmp_path: Path) -> None:
@@ -238,6 +285,49 @@ def greedy(model: torch.nn.Module, batch: Batch) -> list[int]:
         chosen = model(batch.inputs["source"], target)[:, -1:].argmax(-1)
         target = torch.cat((target, chosen), 1)
     return target[0, 1:].tolist()
+
+
+class Blank:
+    """The copy task, but with nothing to predict in the batches of these numbers."""
+
+    def __init__(self, blank: range) -> None:
+        self.data, self.blank, self.asked = small.splits().train, blank, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.data, name)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def collate(self, indices: Sequence[int], seed: int = 0, epoch: int = 0) -> Batch:
+        batch, self.asked = self.data.collate(indices, seed, epoch), self.asked + 1
+        if self.asked - 1 not in self.blank:
+            return batch
+        return Batch(batch.inputs, torch.full_like(batch.labels, IGNORE), 0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_batch_with_nothing_to_predict_changes_nothing(smoothing: float, tmp_path: Path) -> None:
+    metrics, rows = Metrics(tmp_path / "metrics.jsonl"), tmp_path / "metrics.jsonl"
+    chosen = settings(steps=4, log_every=1, validate_every=4, label_smoothing=smoothing)
+    loop = Loop(small.model(), Blank(range(1, 3)), chosen, callbacks=[metrics])
+    loop.one_update()
+    before = {name: tensor.clone() for name, tensor in loop.model.state_dict().items()}
+    for _ in range(2):
+        loop.one_update()
+        metrics(loop)
+        assert loop.update.skipped
+        assert all(torch.equal(tensor, before[name]) for name, tensor in loop.model.state_dict().items())
+    loop.run()
+    assert loop.progress.step == 4
+    assert not all(torch.equal(tensor, before[name]) for name, tensor in loop.model.state_dict().items())
+    assert [row["loss"] is None for row in read_metrics(rows)] == [True, True, False]
+    assert "NaN" not in rows.read_text()
+
+
+def test_a_validation_set_with_nothing_to_predict_is_named_at_the_start() -> None:
+    with pytest.raises(InputError, match=r"nothing to predict in any of 120 examples, of which the first is copy task"):
+        Validation(Blank(range(1000)), 96)
 
 
 def test_patience_ends_a_run_that_no_longer_improves() -> None:

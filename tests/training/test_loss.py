@@ -28,8 +28,9 @@ def test_plain_and_fused_equal_torch(smoothing: float, bias: bool, rows: int, mo
     logits = F.linear(hidden, weight, offset)
     expected = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
     expected_grads = torch.autograd.grad(3 * expected, inputs)
-    plain = cross_entropy(F.linear(hidden, weight, offset), labels, smoothing)
-    fused = fused_cross_entropy(hidden, weight, offset, labels, smoothing)
+    asked = () if smoothing == 0 else (smoothing,)  # none is the default
+    plain = cross_entropy(F.linear(hidden, weight, offset), labels, *asked)
+    fused = fused_cross_entropy(hidden, weight, offset, labels, *asked)
     for found in (plain, fused):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
         for ours, theirs in zip(torch.autograd.grad(3 * found, inputs), expected_grads, strict=True):
@@ -105,6 +106,8 @@ def test_summed_loss_counts_only_real_labels(kind: str, kernels: str) -> None:
     for asked in (None, choices):
         torch.testing.assert_close(summed_loss(model, hidden, labels, 0.1, asked), expected, rtol=1e-11, atol=1e-11)
     assert torch.equal(choices, logits.argmax(-1)[labels != IGNORE])
+    plain = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="sum", ignore_index=IGNORE)
+    torch.testing.assert_close(summed_loss(model, hidden, labels), plain, rtol=1e-11, atol=1e-11)
 
 
 def test_a_model_without_classes_has_no_loss() -> None:
@@ -122,3 +125,36 @@ def test_bfloat16_is_close_to_float32() -> None:
     rough = fused_cross_entropy(hidden.bfloat16(), weight, None, labels, 0.1)
     assert rough.dtype == torch.float32
     torch.testing.assert_close(rough, exact, rtol=5e-3, atol=0)
+
+
+def test_sums_over_rows_and_classes_are_not_rounded_to_16_bits() -> None:
+    """Smoothing adds up all states and all classes. Small whole numbers make every logit exact in bfloat16, which has
+    no whole number between 1,000 and 1,004: only a sum kept in 16 bits can be off."""
+    torch.manual_seed(0)
+    hidden = torch.randint(0, 3, (1003, 8)).bfloat16()
+    weight = torch.randint(-1, 3, (517, 8)).bfloat16()
+    bias, labels = torch.randint(0, 3, (517,)).bfloat16(), torch.randint(0, 517, (1003,))
+    for offset in (None, bias):
+        logits = F.linear(hidden.double(), weight.double(), None if offset is None else offset.double())
+        exact = F.cross_entropy(logits, labels, label_smoothing=0.3, reduction="sum")
+        for found in (
+            fused_cross_entropy(hidden, weight, offset, labels, 0.3),
+            cross_entropy(F.linear(hidden, weight, offset), labels, 0.3),
+        ):
+            assert found.dtype == torch.float32
+            assert float(found) == pytest.approx(float(exact), rel=2e-6)
+
+
+def test_gradients_of_many_rows_add_up_in_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept in bfloat16, a sum of a thousand small parts stops growing when a part is below half a step of it."""
+    torch.manual_seed(0)
+    monkeypatch.setattr(loss_module, "PIECE", 100)  # a row at a time
+    hidden = torch.ones(1000, 4).bfloat16()
+    weight = (torch.randn(100, 4) / 10).bfloat16().requires_grad_()
+    labels = torch.zeros(1000, dtype=torch.long)
+    fused_cross_entropy(hidden, weight, None, labels).backward()
+    exact = weight.detach().double().requires_grad_()
+    F.cross_entropy(hidden.double() @ exact.T, labels, reduction="sum").backward()
+    assert weight.grad is not None
+    assert exact.grad is not None
+    torch.testing.assert_close(weight.grad.double(), exact.grad, rtol=0.02, atol=0)

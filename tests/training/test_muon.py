@@ -44,6 +44,19 @@ def test_steps_are_those_of_torch_in_higher_precision() -> None:
         assert gap < 0.02, f"{tuple(one.shape)}: {gap:.3f} of the way apart"
 
 
+def test_nothing_decays_or_moves_unless_told() -> None:
+    weight = torch.nn.Parameter(torch.ones(4, 4))
+    optimizer = muon.Muon([weight])
+    weight.grad = torch.eye(4)
+    optimizer.step()
+    assert torch.equal(weight, torch.ones(4, 4))  # a rate of zero
+    optimizer.param_groups[0]["lr"] = 0.1
+    weight.grad = torch.zeros(4, 4)
+    optimizer.state.clear()
+    optimizer.step()
+    assert torch.equal(weight, torch.ones(4, 4))
+
+
 def test_a_matrix_without_a_gradient_stays() -> None:
     moved, still = (torch.nn.Parameter(torch.ones(4, 4)) for _ in range(2))
     optimizer = muon.Muon([moved, still], 0.1)

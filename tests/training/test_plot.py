@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from clearhead.errors import InputError
 from clearhead.run import Run
 from clearhead.training.loss import cross_entropy
 from clearhead.training.plot import figure, plot, smoothing_floor
@@ -49,6 +50,22 @@ def test_plain_losses_share_a_panel() -> None:
     settings = {"training": {}, "model": {"vocab_size": 50, "dropout": {"residual": 0.0}}}
     losses, _, _ = figure(ROWS, settings, "runs/x").axes
     assert list(lines(losses)) == ["training", "validation; lowest 0.125 at step 30"]
+
+
+def test_lines_that_are_no_metrics_are_left_out_of_the_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.toml").write_text("[model]\nvocab_size = 9\n")
+    rows = [ROWS[0], {**ROWS[1], "loss": None}, ROWS[2]]  # None: nothing to predict since the line before
+    lines = [*map(json.dumps, rows), "{", '{"step": 40, "loss": 1.0, "rate": 0.1, "norm": "x"}', ""]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    assert len(plot(Run(tmp_path))) == 2
+    path = tmp_path / "metrics.jsonl"
+    told = f"clearhead: warning: {path}: left out 2 lines that are no metrics (first: line 4)\n"
+    assert capsys.readouterr().err == told
+    path.write_text("{\n")
+    with pytest.raises(InputError, match=r"metrics\.jsonl has no lines of metrics: nothing to draw yet"):
+        plot(Run(tmp_path))
 
 
 def test_before_the_first_validation_there_is_a_picture_too(tmp_path: Path) -> None:

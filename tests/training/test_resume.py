@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -78,7 +79,7 @@ MOMENTS = {
     "between writing and naming": (os, "rename", [0, 2, 5]),
     "while validating": (validate, "evaluate", [0, 1]),
     "while writing the pointers": (checkpoint, "write_whole", [0, 1, 3]),
-    "while removing old checkpoints": (checkpoint.shutil, "rmtree", [3, 11]),
+    "while removing old checkpoints": (shutil, "rmtree", [0, 1]),
 }
 
 
