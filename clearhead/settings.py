@@ -43,7 +43,7 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
 
 def nearest(key: str, names: list[str]) -> str:
     """A hint for an unknown key or name: the closest known one, or all of them."""
-    close = difflib.get_close_matches(key, names, n=1)
+    close = difflib.get_close_matches(str(key)[:100], names, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(sorted(names))}"
 
 
@@ -76,7 +76,10 @@ def convert(hint: Any, value: Any, where: str) -> Any:
             return from_dict(hint, value, f"{where}.")  # type: ignore[arg-type]
         raise InputError(f"{where} must be a table of settings, not {value!r}")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise InputError(f"{where} is larger than any number that can be computed with") from None
     if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
     raise InputError(f"{where} must be {_article(hint)}, not {value!r}")
@@ -109,7 +112,7 @@ def parse_assignment(text: str) -> dict[str, Any]:
         raise InputError(f"--set wants key=value, such as d_model=256 or positions.kind=rope; found {text!r}")
     try:
         (value,) = tomllib.loads(f"value = {written}").values()
-    except ValueError:  # no TOML, or several lines of it
+    except (ValueError, RecursionError):  # no TOML, or several lines of it, or brackets without end
         value = written
     for name in reversed(names):
         value = {name: value}

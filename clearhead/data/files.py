@@ -5,13 +5,11 @@ feeds and at U+2028, which occur inside real sentences: from there on, two paral
 """
 
 import glob
-import gzip
 import json
 import os
 import re
 import sysconfig
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -19,9 +17,11 @@ from typing import overload
 
 from clearhead.data.settings import FILE_KEYS, DataSettings, Files
 from clearhead.errors import InputError
+from clearhead.reading import LONGEST_LINE, lines_of, opened_text, read_whole, unpack
 
 # A file with more broken lines than this is not UTF-8 with accidents, but in another encoding.
 MOST_BROKEN = 0.1
+MARK = b"\xef\xbb\xbf"  # what some editors put in front of UTF-8
 
 
 def data_folder() -> Path:
@@ -75,19 +75,24 @@ def missing(path: Path) -> str:
     return "no such file" + ("; set CLEARHEAD_DATA to the folder that holds the data" if unset else "")
 
 
+def refuse_missing(path: Path) -> None:
+    try:
+        there = path.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        there = False
+    if not there:
+        raise InputError(f"{path}: {missing(path)}")
+
+
 def read(path: Path) -> bytes:
     """The bytes of a file, unpacked if they are gzip. An empty file is refused."""
-    try:
-        content = path.read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
-    except FileNotFoundError:
-        raise InputError(f"{path}: {missing(path)}") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: cannot read it: {getattr(error, 'strerror', None) or error}") from None
+    refuse_missing(path)
+    content = read_whole(path)
+    if content[:2] == b"\x1f\x8b":
+        content = unpack(content, path)
     if not content:
         raise InputError(f"{path}: the file is empty")
-    return content.removeprefix(b"\xef\xbb\xbf")  # the mark that some editors put in front of UTF-8
+    return content.removeprefix(MARK)
 
 
 def split_lines(content: bytes) -> list[bytes]:
@@ -103,6 +108,30 @@ def decode(line: bytes) -> str | None:
         return line.decode()
     except UnicodeDecodeError:
         return None
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """The lines of a file one by one, plain or gzip, in as little memory as the longest takes. One that is not UTF-8,
+    or that is longer than LONGEST_LINE bytes, is refused."""
+    refuse_missing(path)
+    with opened_text(path) as file:
+        number = 0
+        for number, (line, whole) in enumerate(lines_of(file, path), 1):
+            if not whole:
+                raise InputError(
+                    f"{path}, line {number}: longer than {LONGEST_LINE >> 20} MiB, the most a line may have"
+                )
+            line = line.removeprefix(MARK) if number == 1 else line
+            text = decode(line.removesuffix(b"\r"))
+            if text is None:
+                raise not_utf8(path, number, line)
+            yield text
+        if not number:
+            raise InputError(f"{path}: the file is empty")
+
+
+def count_lines(path: Path) -> int:
+    return sum(1 for _ in text_lines(path))
 
 
 @overload
@@ -122,14 +151,20 @@ def read_lines(path: Path, strict: bool = True) -> Sequence[str | None]:
 
 def refuse_encoding(path: Path, raw: Sequence[bytes], lines: Sequence[str | None]) -> None:
     first = lines.index(None)
+    raise not_utf8(path, first + 1, raw[first], f" ({lines.count(None):,} of {len(lines):,} lines are not)")
+
+
+def not_utf8(path: Path, number: int, line: bytes, extent: str = "") -> InputError:
+    """What to say of a line in another encoding."""
     try:
-        raw[first].decode()
+        line.decode()
+        start = 0
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}, line {first + 1}: not UTF-8: byte 0x{raw[first][error.start]:02X} at byte {error.start + 1} "
-            f"({lines.count(None):,} of {len(lines):,} lines are not); if the file is in another encoding, convert it, "
-            "for example with `iconv -f latin1 -t utf-8`"
-        ) from None
+        start = error.start
+    return InputError(
+        f"{path}, line {number}: not UTF-8: byte 0x{line[start]:02X} at byte {start + 1}{extent}; if the file is in "
+        "another encoding, convert it, for example with `iconv -f latin1 -t utf-8`"
+    )
 
 
 def refuse_json_lines(path: Path, lines: Iterable[str | None]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from clearhead.errors import InputError
+from clearhead.ranges import require_numbers
 
 Files = str | tuple[str, ...]  # paths, or patterns such as "books/*.txt"
 
@@ -54,6 +55,7 @@ class DataSettings:
             if field.name not in KEYS[kind] and getattr(self, field.name) != field.default:
                 what = f"task = {self.task!r}" if self.task else f"data given by {KEYS[kind][0]!r}"
                 raise InputError(f"data.{field.name} means nothing for {what}; leave it out")
+        require_numbers(self, "data.")
         for name in ("examples", "held_out", "symbols", "shortest", "longest", "max_length", "context"):
             if getattr(self, name) < 1:
                 raise InputError(f"data.{name} must be at least 1, not {getattr(self, name)}")
@@ -106,5 +108,8 @@ class TokenizerSettings:
     dropout: float = 0.0  # share of merges left out while training on parallel text, other ones in every epoch
 
     def __post_init__(self) -> None:
+        require_numbers(self, "tokenizer.")
+        if self.vocab_size < 1:
+            raise InputError(f"tokenizer.vocab_size must be at least 1, not {self.vocab_size}")
         if not 0 <= self.dropout < 1:
             raise InputError(f"tokenizer.dropout must be at least 0 and below 1, not {self.dropout}")

@@ -81,11 +81,12 @@ def check_lengths(outputs: Sequence[str], references: Sequence[str]) -> None:
 
 
 def answers(outputs: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]]) -> dict[str, float]:
-    """Exact match, and the share of wanted tokens that stand where they should."""
+    """Exact match, and the share of tokens in place: those of the model's own writing that stand where they should.
+    (`token_accuracy`, in training, is another measure: there each token follows the true ones, not the model's own.)"""
     right = sum(a == b for got, want in zip(outputs, wanted, strict=True) for a, b in zip(got, want, strict=False))
     total = sum(max(len(got), len(want)) for got, want in zip(outputs, wanted, strict=True))
     exact = sum(list(got) == list(want) for got, want in zip(outputs, wanted, strict=True))
-    return {"exact": exact / len(wanted), "accuracy": right / total if total else 1.0, "examples": len(wanted)}
+    return {"exact": exact / len(wanted), "tokens_in_place": right / total if total else 1.0, "examples": len(wanted)}
 
 
 def text_scores(loaded: LoadedModel, documents: Sequence[str], context: int) -> dict[str, float]:
@@ -126,7 +127,7 @@ def predicted_bytes(loaded: LoadedModel, text: str, ids: Sequence[int]) -> int:
 def label_scores(
     loaded: LoadedModel, data: Dataset, limit: int | None = None, max_tokens: int = 4096
 ) -> dict[str, float]:
-    """An encoder-only model against the labels of its task: loss, accuracy, and sequences right as a whole."""
+    """An encoder-only model against the labels of its task: loss, token accuracy, and sequences right as a whole."""
     model = loaded.model_of_kind("encoder", "evaluate labels")
     assert isinstance(model, EncoderOnly)
     loss = right = count = exact = rows = 0.0
@@ -145,7 +146,7 @@ def label_scores(
         count += batch.count
         exact += float(correct.flatten(1).all(-1).sum() if correct.dim() > 1 else correct.sum())
         rows += len(batch.labels)
-    return {"loss": loss / count, "accuracy": right / count, "exact": exact / rows, "examples": rows}
+    return {"loss": loss / count, "token_accuracy": right / count, "exact": exact / rows, "examples": rows}
 
 
 def translation_scores(

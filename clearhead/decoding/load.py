@@ -7,7 +7,7 @@ an encoder-decoder translates, a language model generates, both score, an encode
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -24,11 +24,12 @@ from clearhead.decoding.sample import Sampling, sample
 from clearhead.decoding.scoring import batches, right_pad, score_pairs, score_texts
 from clearhead.decoding.steps import Hypothesis, Steps
 from clearhead.decoding_settings import DecodingSettings
-from clearhead.errors import InputError
+from clearhead.errors import InputError, require
 from clearhead.machine import pick_device
 from clearhead.model import DecoderOnly, EncoderDecoder, EncoderOnly, Transformer
-from clearhead.run import Run
-from clearhead.settings import from_dict
+from clearhead.ranges import MOST_THREADS
+from clearhead.run import CONFIG, TOKENIZER, Run
+from clearhead.settings import convert, from_dict
 from clearhead.tokenizer.base import Tokenizer
 
 CAN = {
@@ -36,6 +37,8 @@ CAN = {
     "decoder": "generate, stream and score",
     "encoder": "encode and predict",
 }
+MOST_SCORED = 4096  # tokens that are scored in one pass, unless the model was trained on more; attention is quadratic
+Documents = Literal["none", "line", "blank-line", "file"]  # what ends a document, as `DataSettings` has it
 SMALL = 3_000_000  # parameters; below, a second thread costs more than it brings
 
 
@@ -46,15 +49,19 @@ def load(
     opened, place = Run(run), pick_device(device)
     model, tokenizer = opened.build(checkpoint), opened.tokenizer()
     if tokenizer.size > model.config.vocab_size:
+        known = model.config.vocab_size
         raise InputError(
-            f"{opened.path}: the tokenizer has {tokenizer.size} tokens, the model only {model.config.vocab_size}"
+            f"{opened.path / TOKENIZER}: the tokenizer has {tokenizer.size} tokens, the model only {known}"
         )
-    settings = from_dict(DecodingSettings, opened.settings.get("decoding", {}), "decoding.")
-    data = opened.settings.get("data", {})
-    documents = data.get("documents", "none")
-    return LoadedModel(
-        model, tokenizer, settings, documents, data.get("context"), str(place), threads, str(opened.path)
-    )
+    try:
+        tables = {name: convert(dict, opened.settings.get(name, {}), name) for name in ("decoding", "data")}
+        settings = from_dict(DecodingSettings, tables["decoding"], "decoding.")
+        documents = convert(Documents, tables["data"].get("documents", "none"), "data.documents")
+        context = convert(int | None, tables["data"].get("context"), "data.context")
+        require(context is None or 0 < context < 1 << 31, f"data.context must be from 1 to 2^31, not {context}")
+    except InputError as error:
+        raise InputError(f"{opened.path / CONFIG}: {error}") from None
+    return LoadedModel(model, tokenizer, settings, documents, context, str(place), threads, str(opened.path))
 
 
 class LoadedModel:
@@ -78,6 +85,8 @@ class LoadedModel:
         self.device, self.name = torch.device(device), name
         small = sum(parameter.numel() for parameter in model.parameters()) < SMALL
         self._fast: FastDecoding | None = None
+        most = f"threads must be between 1 and {MOST_THREADS}, not {threads}"
+        require(threads is None or 1 <= threads <= MOST_THREADS, most)
         self.threads = threads or (1 if small else torch.get_num_threads())
 
     # ---- encoder-decoder -------------------------------------------------------------------------------------------
@@ -261,15 +270,32 @@ class LoadedModel:
             if targets is None:
                 model = cast(DecoderOnly, self.model_of_kind("decoder", "score texts without sources"))
                 texts = [self.document(text) for text in sources]
-                found = score_texts(model, texts, self._table() or max(map(len, texts), default=1))
+                longest = max(map(len, texts), default=1)
+                found = score_texts(model, texts, self._table() or min(longest, max(MOST_SCORED, self.window())))
                 return [Score(text[1:], log_probs) for text, log_probs in zip(texts, found, strict=True)]
             if len(sources) != len(targets):
                 raise InputError(f"found {len(sources)} sources and {len(targets)} targets: one for each is wanted")
             pairs = cast(EncoderDecoder, self.model_of_kind("encoder-decoder", "score targets"))
             ids = [self.source(text, number)[0] for number, text in enumerate(sources, 1)]
-            wanted = [target_ids(self.tokenizer, text) for text in targets]
+            wanted = [self.target(text, number) for number, text in enumerate(targets, 1)]
             found = score_pairs(pairs, ids, wanted)
             return [Score(target[1:], log_probs) for target, log_probs in zip(wanted, found, strict=True)]
+
+    def target(self, text: str, number: int = 1) -> list[int]:
+        """A target as the decoder reads it, with both its marks; refused if it is longer than can be scored at once."""
+        most = self._table() or max(MOST_SCORED, self.settings.max_source)
+        ids = target_ids(self.tokenizer, text[: 64 * most])
+        if len(ids) - 1 > most or len(text) > 64 * most:
+            raise InputError(f"line {number}: the target has more than {most:,} tokens, the most that can be scored")
+        return ids
+
+    def check_scorable(self, text: str, target: str | None = None) -> None:
+        """Refuse a line that `score` would refuse together with all others."""
+        if target is None:
+            self.document(text)
+        else:
+            self.source(text)
+            self.target(target)
 
     # ---- encoder-only ----------------------------------------------------------------------------------------------
 
@@ -283,11 +309,12 @@ class LoadedModel:
 
     def tokens(self, text: str) -> list[int]:
         """A text as an encoder-only model reads it, cut where the model cannot go on; <mask> is the token."""
-        mask = self.tokenizer.special.get(MASK)
+        mask, most = self.tokenizer.special.get(MASK), self._table() or self.settings.max_source
+        text = text[: 64 * most]  # the rest would be cut off as ids
         ids: list[int] = []
         for number, part in enumerate(text.split(MASK) if mask is not None else [text]):
             ids += [*([mask] if number and mask is not None else []), *self.tokenizer.encode_ordinary(part)]
-        return ids[: self._table() or self.settings.max_source]
+        return ids[:most]
 
     def _encoded(self, lines: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
         model = cast(EncoderOnly, self.model_of_kind("encoder", "encode"))

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from clearhead.errors import InputError
-from clearhead.interop.weights import Row, as_it_is, flat, load_weights, row, to_ours, turned, under
-from clearhead.model import ModelConfig, Transformer, build, configure
+from clearhead.interop.weights import Row, as_it_is, build_with, flat, row, to_ours, turned, under
+from clearhead.model import ModelConfig, Transformer, configure
 
 Settings = Mapping[str, Any]
 State = Mapping[str, Tensor]
@@ -42,12 +41,19 @@ def read(model_type: str, settings: Settings, state: State) -> Transformer:
     if model_type not in FAMILIES:
         raise InputError(f"model type {model_type!r} is not one of {', '.join(FAMILIES)}")
     family = FAMILIES[model_type]
-    model = build(family.describe(settings, state))
+    try:
+        config = family.describe(settings, state)
+    except InputError:
+        raise
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the configuration of a {model_type!r} cannot be read: {type(error).__name__}: {error}"
+        ) from None
     named = {name.removeprefix(family.prefix): tensor for name, tensor in state.items()}
     weights = to_ours(named, family.rows)
-    model.to(torch.promote_types(weights["embedding.weight"].dtype, torch.float32))
-    load_weights(model, weights)
-    return model
+    if "embedding.weight" not in weights:
+        raise InputError("missing tensors: embedding.weight")
+    return build_with(config, weights)
 
 
 def activation(settings: Settings, key: str) -> str:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import InputError
-from clearhead.interop.weights import load_weights
-from clearhead.model import ModelConfig, Transformer, build, configure
+from clearhead.interop.weights import build_with
+from clearhead.model import ModelConfig, Transformer, configure
+from clearhead.reading import read_whole
 
 HEADER = struct.Struct("<7i")
 
@@ -35,7 +36,7 @@ ORDER = (
 
 def read(path: str | Path) -> Transformer:
     """The model of a flat file."""
-    content = Path(path).read_bytes()
+    content = read_whole(path)
     if len(content) < HEADER.size:
         raise InputError(f"{path}: {len(content)} bytes are too few for the header of {HEADER.size}")
     header = HEADER.unpack_from(content)
@@ -63,9 +64,7 @@ def read(path: str | Path) -> Transformer:
         weights.update(zip(copies, numbers[:count].view(len(copies), *shape), strict=True))
         numbers = numbers[count:]
     weights.pop("")
-    model = build(config)
-    load_weights(model, weights)
-    return model
+    return build_with(config, weights)
 
 
 def describe(header: tuple[int, ...]) -> ModelConfig:

@@ -14,15 +14,17 @@ from torch import Tensor
 from clearhead.errors import InputError
 from clearhead.interop import families
 from clearhead.model import Transformer
+from clearhead.reading import read_whole
 
 
 def read_tensors(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The settings and the tensors of a file, whether they are weights or activations."""
+    written = read_whole(path)
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(written)
         settings = content.pop("config")
         tensors = {name: decode(entry) for name, entry in content.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except (ValueError, IndexError, KeyError, RecursionError, TypeError, AttributeError, RuntimeError) as error:
         raise InputError(f"{path}: not a model of llm-viz: {type(error).__name__}: {error}") from None
     return settings, tensors
 

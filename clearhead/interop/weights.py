@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.errors import InputError
+from clearhead.model import ModelConfig, Transformer, build
+from clearhead.skeleton import skeleton
 
 
 def as_it_is(tensor: Tensor) -> Tensor:
@@ -75,8 +77,29 @@ def to_ours(theirs: Mapping[str, Tensor], rows: Iterable[Row]) -> dict[str, Tens
     return result
 
 
+def build_with(config: ModelConfig, weights: Mapping[str, Tensor]) -> Transformer:
+    """The model of a configuration with `weights`, by our names. Sizes are compared before memory is taken for them: a
+    configuration from elsewhere may ask for any amount."""
+    layers = config.encoder_layers + config.decoder_layers
+    if layers > len(weights):
+        raise InputError(f"{len(weights)} tensors cannot be {layers:,} layers")
+    fitting(skeleton(config), weights)
+    model = build(config)
+    model.to(torch.promote_types(weights["embedding.weight"].dtype, torch.float32))
+    load_weights(model, weights)
+    return model
+
+
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copy `weights`, by our names, into every parameter of the model; refuses a set that does not fit exactly."""
+    wanted, given = dict(model.named_parameters()), fitting(model, weights)
+    with torch.no_grad():
+        for name, parameter in wanted.items():
+            parameter.copy_(given[name])
+
+
+def fitting(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights without a second copy of a tied head, after the check that they are the model's by name and shape."""
     wanted = dict(model.named_parameters())
     given = dict(weights)
     if "output.weight" in given and "output.weight" not in wanted:
@@ -90,6 +113,6 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     for name, parameter in wanted.items():
         if parameter.shape != given[name].shape:
             raise InputError(f"{name}: found shape {tuple(given[name].shape)}, wanted {tuple(parameter.shape)}")
-    with torch.no_grad():
-        for name, parameter in wanted.items():
-            parameter.copy_(given[name])
+        if not given[name].is_floating_point():
+            raise InputError(f"{name}: found {given[name].dtype}, and floats are wanted")
+    return given

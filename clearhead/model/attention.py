@@ -177,7 +177,7 @@ def fused_attention(
     if q.size(-2) == 1 and q.size(1) != k.size(1):  # decoding: no key is repeated for the heads that share it
         mask, added = (None if x is None else fold_heads(x, k.size(1)) for x in (may_attend, bias))
         context, _ = fused_attention(fold_heads(q, k.size(1)), k, v, mask, added, dropout_rate=dropout_rate)
-        return context.reshape(q.size(0), -1, 1, v.size(-1)), None
+        return context.reshape(*q.shape[:3], v.size(-1)), None
     if bias is not None:
         bias = bias.to(q.dtype)
         may_attend = bias if may_attend is None else bias.masked_fill(~may_attend, -math.inf)
@@ -188,4 +188,5 @@ def fold_heads(x: Tensor, key_value_heads: int) -> Tensor:
     """(B, H, 1, T) -> (B, G, H/G, T): the single queries of the heads that share a key head, as queries of one head."""
     if x.dim() == 2:
         return x[None, None]
-    return x if x.size(1) == 1 else x.reshape(x.size(0), key_value_heads, -1, x.size(-1))
+    # every size in full: where the batch is empty, -1 could be anything
+    return x if x.size(1) == 1 else x.reshape(x.size(0), key_value_heads, x.size(1) // key_value_heads, x.size(-1))

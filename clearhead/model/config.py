@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from clearhead.errors import require
+from clearhead.ranges import require_numbers
+
+MOST_LAYERS = 10_000  # ten times the deepest ever trained; more would be built for hours before memory runs out
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,10 @@ class Embedding:
     scaled: bool = True  # times √d_model (section 3.4); GPT-2, BERT and Llama leave it out
     norm: bool = False  # normalise token + position, as BERT does
     segments: int = 0  # number of segment (token type) embeddings; BERT has 2
+
+    def __post_init__(self) -> None:
+        require_numbers(self, "embedding.")
+        require(self.segments >= 0, f"embedding.segments must not be negative, not {self.segments}")
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,7 @@ class Positions:
     max_length: int | None = None  # rows of the learned table; other kinds have no limit
 
     def __post_init__(self) -> None:
+        require_numbers(self, "positions.")
         require(self.base > 1, f"positions.base must be above 1, not {self.base}")
         if self.kind == "learned":
             require(
@@ -55,6 +63,7 @@ class Norm:
     final: bool | None = None  # one more norm after the stack; None: after pre-norm yes, after post-norm no
 
     def __post_init__(self) -> None:
+        require_numbers(self, "norm.")
         require(self.epsilon > 0, f"norm.epsilon must be positive, not {self.epsilon}")
         if self.final is None:
             object.__setattr__(self, "final", self.placement == "pre")
@@ -86,6 +95,10 @@ class Head:
     bias: bool = False
     classes: int = 0
 
+    def __post_init__(self) -> None:
+        require_numbers(self, "head.")
+        require(self.classes >= 0, f"head.classes must not be negative, not {self.classes}")
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -111,6 +124,7 @@ class ModelConfig:
     kernels: Literal["plain", "fused"] = "fused"  # plain: the code as read; fused: its fast twin
 
     def __post_init__(self) -> None:
+        require_numbers(self)
         if self.kind == "encoder":
             object.__setattr__(self, "decoder_layers", 0)
         if self.kind == "decoder":
@@ -140,9 +154,11 @@ class ModelConfig:
         if self.kind != "decoder":
             layers = self.encoder_layers
             require(layers > 0, f"kind = {self.kind!r} needs encoder_layers > 0, not {layers}")
+            require(layers <= MOST_LAYERS, f"encoder_layers must be at most {MOST_LAYERS:,}, not {layers:,}")
         if self.kind != "encoder":
             layers = self.decoder_layers
             require(layers > 0, f"kind = {self.kind!r} needs decoder_layers > 0, not {layers}")
+            require(layers <= MOST_LAYERS, f"decoder_layers must be at most {MOST_LAYERS:,}, not {layers:,}")
             require(
                 self.head.kind == "vocabulary",
                 f"kind = {self.kind!r} predicts tokens: head.kind must be 'vocabulary', not {self.head.kind!r}",

@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from clearhead.disk import make_folder, write_whole
 from clearhead.errors import InputError
 
 _current: "ContextVar[Trace | None]" = ContextVar("trace", default=None)  # each thread has its own
@@ -76,16 +77,17 @@ class Trace:
 
     def save(self, path: str | Path) -> None:
         """Write `path` (safetensors) and, beside it, `path`.json with the order, shapes and letters."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file({name: tensor.contiguous() for name, tensor in self.tensors.items()}, str(path))
+        make_folder(path.parent)
+        write_whole(path, save({name: tensor.contiguous() for name, tensor in self.tensors.items()}))
         rows = [
             {"name": name, "letters": self.letters[name], "shape": list(tensor.shape), "dtype": str(tensor.dtype)[6:]}
             for name, tensor in self.tensors.items()
         ]
-        Path(f"{path}.json").write_text(json.dumps({"format": "clearhead-trace-1", "tensors": rows}, indent=1) + "\n")
+        table = {"format": "clearhead-trace-1", "tensors": rows}
+        write_whole(Path(f"{path}.json"), json.dumps(table, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Trace":

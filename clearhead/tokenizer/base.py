@@ -133,11 +133,15 @@ class StreamDecoder:
 
 def check_special(special: Sequence[str]) -> None:
     """Refuse special tokens that could not be told apart or could never be found."""
+    seen: set[str] = set()
     for name in special:
         if not name:
             raise InputError("a special token is empty; it needs at least one character")
-        if special.count(name) > 1:
+        if name in seen:
             raise InputError(f"the special token {name!r} is given twice")
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            raise InputError(f"the special token {name!r} has a lone surrogate, which is half a character")
+        seen.add(name)
 
 
 def check_dropout(dropout: float, generator: random.Random | None) -> random.Random:

@@ -75,8 +75,8 @@ class BytePair(Tokenizer):
         self.merges = list(merges)
         self.whole_words = whole_words
         self._split = Splitter(pattern)
+        self._bytes = _bytes_by_id(vocabulary, self.special)  # first: the ids must be ids to be symbols
         self._alphabet = alphabet_symbols(vocabulary)
-        self._bytes = _bytes_by_id(vocabulary, self.special)
         self.size = max(self._bytes) + 1
         self._merges = _symbol_merges(vocabulary, self.merges)
         self.clear_cache()
@@ -198,7 +198,7 @@ def _bytes_by_id(vocabulary: dict[bytes, int], special: dict[str, int]) -> dict[
     """Id -> bytes, after the check that every id has one meaning."""
     by_id: dict[int, bytes] = {}
     for token, number in [*vocabulary.items(), *((name.encode(), number) for name, number in special.items())]:
-        if not 0 <= number <= sys.maxunicode:
+        if type(number) is not int or not 0 <= number <= sys.maxunicode:
             raise InputError(f"the token {token!r} has the id {number}; ids go from 0 to {sys.maxunicode}")
         if number in by_id:
             raise InputError(f"the id {number} stands for two tokens, {by_id[number]!r} and {token!r}")

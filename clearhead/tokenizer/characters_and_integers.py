@@ -12,6 +12,8 @@ from typing import Any
 from clearhead.errors import InputError
 from clearhead.tokenizer.base import SPECIAL, UNK, Tokenizer, check_special
 
+LARGEST = 1 << 31  # integers
+
 
 class Characters(Tokenizer):
     """Each character is a token; the special tokens come first, then the characters in the order given."""
@@ -70,11 +72,15 @@ class Integers(Tokenizer):
 
     def encode_ordinary(self, text: str, *, dropout: float = 0.0, generator: random.Random | None = None) -> list[int]:
         refuse_dropout(dropout)
+        longest = len(str(self.count - 1))
         ids = []
         for word in text.split():
-            if not (word.isascii() and word.isdigit() and int(word) < self.count):
-                raise InputError(f"{word!r} is not an integer from 0 to {self.count - 1}")
-            ids.append(len(self.special) + int(word))
+            # without leading zeros and no longer than the largest: int() refuses words of thousands of digits
+            digits = word.lstrip("0") or "0" if word.isascii() and word.isdigit() else ""
+            if not digits or len(digits) > longest or int(digits) >= self.count:
+                shown = word if len(word) <= 40 else f"{word[:40]}…"
+                raise InputError(f"{shown!r} is not an integer from 0 to {self.count - 1}")
+            ids.append(len(self.special) + int(digits))
         return ids
 
     def token_bytes(self, token: int) -> bytes:
@@ -92,12 +98,23 @@ def from_json(content: dict[str, Any], where: str) -> Characters | Integers:
     """The tokenizer that `to_json` described; `where` names the file in messages."""
     try:
         if content["clearhead"] == "characters":
-            return Characters(content["characters"], content["special"])
+            return Characters(_strings(content, "characters"), _strings(content, "special"))
         if content["clearhead"] == "integers":
-            return Integers(content["count"], content["special"])
+            if type(content["count"]) is not int or content["count"] > LARGEST:
+                raise InputError(f"'count' is {content['count']!r}, and a whole number up to {LARGEST:,} is wanted")
+            return Integers(content["count"], _strings(content, "special"))
     except KeyError as error:
         raise InputError(f"{where}: the key {error} is missing") from None
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
     raise InputError(f"{where}: 'clearhead' is {content['clearhead']!r}; 'characters' and 'integers' are known")
+
+
+def _strings(content: dict[str, Any], key: str) -> list[str]:
+    found = content[key]
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise InputError(f"{key!r} is no list of strings")
+    return found
 
 
 def look_up(table: Sequence[bytes], token: int) -> bytes:

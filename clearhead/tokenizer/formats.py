@@ -10,12 +10,14 @@ import base64
 import binascii
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from clearhead.disk import write_whole
 from clearhead.errors import InputError
+from clearhead.reading import parse_json, read_whole
 from clearhead.tokenizer import characters_and_integers, huggingface
 from clearhead.tokenizer.base import Tokenizer
 from clearhead.tokenizer.bytepair import BytePair, Merge, alphabet_symbols
@@ -23,6 +25,7 @@ from clearhead.tokenizer.huggingface import printable, unprintable
 from clearhead.tokenizer.merge import Merges, merge
 from clearhead.tokenizer.split import GPT2
 
+LARGEST = 256 << 20  # bytes of a file; the largest vocabularies in use take an eighth of that
 GPT2_NAMES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 
 
@@ -46,7 +49,8 @@ def load(
             return read_gpt2(file.with_name(vocabulary), file.with_name(merges))
     content = _read_json(file)
     read = characters_and_integers.from_json if "clearhead" in content else huggingface.from_json
-    return read(content, str(file))
+    with _described(file):
+        return read(content, str(file))
 
 
 def save(tokenizer: Tokenizer, path: str | os.PathLike[str], merges_as_text: bool = False) -> None:
@@ -75,6 +79,9 @@ def save(tokenizer: Tokenizer, path: str | os.PathLike[str], merges_as_text: boo
 def read_gpt2(vocabulary: Path, merges: Path) -> BytePair:
     """GPT-2's two files. What is in the vocabulary, but no byte and made by no merge, is a special token."""
     entries = _read_json(vocabulary)
+    for text, number in entries.items():
+        if type(number) is not int:
+            raise InputError(f"{vocabulary}: the id of {text!r} is {number!r}, and a whole number is wanted")
     lines = _read(merges).decode("utf-8", "replace").split("\n")
     pairs: list[Merge] = []
     for number, line in enumerate(lines, 1):
@@ -193,19 +200,22 @@ def _find(path: Path) -> Path:
 
 
 def _read(path: Path) -> bytes:
+    return read_whole(path, LARGEST)
+
+
+@contextmanager
+def _described(path: Path) -> Iterator[None]:
+    """What stands at a place where something else is wanted, and is met only when it is used."""
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+        yield
+    except InputError:
+        raise
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not a tokenizer that can be read: {type(error).__name__}: {error}") from None
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(_read(path))
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is not JSON: {error}") from None
+    content = parse_json(_read(path), path)
     if not isinstance(content, dict):
         raise InputError(f"{path}: an object is wanted, not a {type(content).__name__}")
     return content

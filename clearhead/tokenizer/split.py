@@ -4,7 +4,8 @@ GPT-2 (Radford et al., 2019, section 2.2) keeps merges from crossing the borders
 punctuation and white space, because a learned "dog!" and "dog?" would waste the vocabulary. A pattern describes one
 word; a text is the sequence of its matches. The patterns use Unicode classes (`\\p{L}`), which Python's `re` lacks,
 but `re` is about three times faster than the `regex` module: so the classes are written out as character ranges
-(of a fixed version of Unicode, see `unicode.py`), and `regex` serves only for patterns that `re` cannot express.
+(of a fixed version of Unicode, see `unicode.py`) for `re`. Only `regex` can be told to give up, though, and a pattern
+like `(a+)+b` takes longer than anyone lives: so `re` runs the patterns that are known here, and `regex` all others.
 """
 
 import re
@@ -34,6 +35,15 @@ O200K = (
 
 PATTERNS = {"gpt2": GPT2, "cl100k": CL100K, "o200k": O200K}
 
+# What other public tokenizers have in their files (Llama 3, Qwen): CL100K in other words, with digits in threes or one
+# by one. As fast as ours on any text, so they need no watching.
+_SPELLED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+KNOWN = frozenset({*PATTERNS.values(), *(f"{_SPELLED}{digits}{_REST}" for digits in (r"\p{N}{1,3}", r"\p{N}"))})
+
+LONGEST = 10_000  # characters of a pattern
+PATIENCE, PACE = 5.0, 5e-6  # seconds for any text, and for each character of it, some ten times what is ever needed
+
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 _PIECE = re.compile(r"\\[pP]\{[^}]*\}|\\.|&&|--|\|\||~~|\}\+|\(\?[a-z]*[msx][a-z]*|.", re.DOTALL)
 # Ends of lines or of the text? Possessive, or repeated? Which of the flags lets a dot match a line end?
@@ -47,6 +57,10 @@ class Splitter:
 
     def __init__(self, pattern: str) -> None:
         self.pattern = PATTERNS.get(pattern, pattern)
+        if len(self.pattern) > LONGEST:
+            raise InputError(
+                f"the pre-split pattern has {len(self.pattern):,} characters; at most {LONGEST:,} are read"
+            )
         # our own patterns leave no character out; what others match must be checked on every text
         self._ours = self.pattern in PATTERNS.values()
         self._ascii = _compile(self.pattern, 0x7F)
@@ -59,7 +73,16 @@ class Splitter:
             compiled = _compile(self.pattern, 0x10FFFF if _ASTRAL.search(text) else 0xFFFF)
         if self._ours:
             return compiled.findall(text)
-        return _with_gaps(text, [match.span() for match in compiled.finditer(text)])
+        if isinstance(compiled, re.Pattern):
+            return _with_gaps(text, [match.span() for match in compiled.finditer(text)])
+        patience = PATIENCE + PACE * len(text)
+        try:
+            return _with_gaps(text, [match.span() for match in compiled.finditer(text, timeout=patience)])
+        except TimeoutError:
+            raise InputError(
+                f"the pre-split pattern {self.pattern!r} is not done with {len(text):,} characters after "
+                f"{patience:.0f} seconds, as patterns are in which repeats hold repeats; write it differently"
+            ) from None
 
 
 def _with_gaps(text: str, spans: list[tuple[int, int]]) -> list[str]:
@@ -70,11 +93,15 @@ def _with_gaps(text: str, spans: list[tuple[int, int]]) -> list[str]:
 
 @cache
 def _compile(pattern: str, limit: int) -> "re.Pattern[str] | regex.Pattern[str]":
-    """The pattern for texts without characters above `limit`: by `re` if it can be written so, or by `regex`."""
+    """The pattern for texts without characters above `limit`: by `re` if it is known here, or by `regex`."""
     try:
         written_out = _write_out(pattern, limit)
-        return regex.compile(pattern, regex.V1) if written_out is None else re.compile(written_out)
-    except (re.error, regex.error, OverflowError) as error:
+        if written_out is None:
+            return regex.compile(pattern, regex.V1)
+        return re.compile(written_out) if pattern in KNOWN else regex.compile(written_out, regex.V0)
+    except RecursionError:
+        raise InputError(f"the pre-split pattern {pattern[:40]!r}… is nested too deeply") from None
+    except (re.error, regex.error, OverflowError, MemoryError) as error:
         raise InputError(f"the pre-split pattern {pattern!r} is not a regular expression: {error}") from None
 
 

@@ -4,13 +4,23 @@ import datetime
 import re
 
 import pytest
+from babel import Locale
 from babel.dates import format_date, format_skeleton
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.data import DataSettings, Splits, build
-from clearhead.data.dates import Dates, divide_dates, divide_forms
-from clearhead.data.forms import LOCALES, Form, Piece, all_forms, determines, locale_forms, without_weekday
+from clearhead.data.dates import FIRST, LAST, Dates, divide_dates, divide_forms
+from clearhead.data.forms import (
+    LOCALES,
+    Form,
+    Piece,
+    all_forms,
+    determines,
+    locale_forms,
+    take_apart,
+    without_weekday,
+)  # fmt: skip
 from clearhead.errors import InputError
 
 FORMS = all_forms(LOCALES)
@@ -85,6 +95,22 @@ def test_numbers_in_another_order_do_not_determine_a_date(pattern: str) -> None:
     pieces = {"d": Piece("day", table), "M": Piece("month", table[:12]), "y": Piece("year", ())}
     assert determines([pieces[letter] for letter in "yMd"])
     assert not determines([pieces[letter] for letter in pattern])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"), [("E", "Mon"), ("EE", "Mon"), ("EEE", "Mon"), ("EEEE", "Monday"), ("cccc", "Monday")]
+)
+def test_weekdays_are_as_wide_as_the_pattern_says(pattern: str, wanted: str) -> None:
+    pieces = take_apart(f"{pattern} d MMM y", Locale("en"))
+    assert pieces is not None
+    assert pieces[0].table[0] == wanted
+    assert take_apart(f"{5 * pattern[0]} d MMM y", Locale("en")) is None  # "M" alone says little
+
+
+def test_dates_are_divided_and_no_part_has_those_of_another() -> None:
+    parts = divide_dates()
+    assert len(set().union(*parts)) == sum(map(len, parts)) == (LAST - FIRST).days + 1
+    assert [round(10 * len(part) / sum(map(len, parts))) for part in parts] == [8, 1, 1]
 
 
 def test_two_digit_years_and_narrow_months_are_left_out() -> None:

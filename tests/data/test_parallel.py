@@ -158,6 +158,13 @@ def test_validation_is_held_out_where_none_is_named(write: Write) -> None:
     assert hold_out(3, 0.1) == ([0, 1], [2])
 
 
+def test_what_a_file_had_to_skip_is_told_once(write: Write) -> None:
+    path = write("all.tsv", "".join(f"{i}\t{i}\n" for i in range(30)) + "3\t\n")
+    splits = build(DataSettings(tsv=path, validation_share=0.2), LETTERS)
+    assert [one.count for one in splits.train.skipped] == [1]
+    assert splits.validation.skipped == []
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

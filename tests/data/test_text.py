@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import clearhead
 from clearhead.data import IGNORE, DataSettings, TokenizerSettings, build
 from clearhead.data.masked import MASK, MaskedTokens, chances
-from clearhead.data.text import Text, read_text
+from clearhead.data.text import Text, read_text, split_text
 from clearhead.data.windows import NextTokens
 from clearhead.errors import InputError
 from clearhead.tokenizer import SPECIAL, Characters, load
@@ -232,6 +232,23 @@ def test_validation_documents_are_every_tenth(write: Write) -> None:
     assert LETTERS.decode(splits.train.labels.tolist()).replace("</s>", "") == names.replace("j", "").replace("t", "")
 
 
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
+def test_a_stream_is_cut_in_two_and_nothing_is_in_both(share: float) -> None:
+    text = "".join(np.random.default_rng(0).choice(list(ALPHABET), 203))
+    train, validation = split_text(Text([text], False, "text", []), share)
+    assert train.documents[0] + validation.documents[0] == text
+    assert len(validation.documents[0]) == pytest.approx(share * 203, abs=1)
+
+
+def test_examples_are_the_first_quarter_of_a_window_and_the_rest() -> None:
+    text = "".join(np.random.default_rng(1).choice(list(ALPHABET), 101))
+    dataset = stream(text, 20)
+    found = dataset.examples(3)
+    assert found == [(text[start : start + 5], text[start + 5 : start + 20]) for start in (0, 20, 40)]
+    assert len(dataset.examples()) == 5
+    assert stream(text, 3).examples(1) == [(text[:1], text[1:3])]
+
+
 # ---- masked tokens -------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +304,7 @@ def test_masked_examples_show_both_texts(write: Write) -> None:
     splits = build(DataSettings(task="masked", text=write("t.txt", "abcde " * 100), context=30), asked=CHARACTERS)
     assert splits.train.kind == "encoder"
     assert splits.train.head == {"kind": "masked"}
+    assert [len(splits.train.examples(limit)) for limit in (1, 3)] == [1, 3]
     source, target = splits.validation.examples(1)[0]
     assert MASK in source
     assert target == ("abcde " * 100)[540:570]

@@ -220,8 +220,9 @@ def test_the_logits_of_single_constraints() -> None:
     for size in (1, 2, 3):
         expected = NoRepeatNGramLogitsProcessor(size)(written, logits.clone())
         assert torch.equal(Constraints(no_repeat_ngram=size).forbid(logits.clone(), history, 5, None), expected)
-    expected = RepetitionPenaltyLogitsProcessor(1.3)(written, logits.clone())
-    assert torch.equal(Constraints(repetition_penalty=1.3).penalise(logits, history), expected)
+    for penalty in (0.5, 1.3, 2.0):
+        expected = RepetitionPenaltyLogitsProcessor(penalty)(written, logits.clone())
+        assert torch.equal(Constraints(repetition_penalty=penalty).penalise(logits, history), expected)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import matplotlib.image
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import clearhead
 from clearhead.decoding.alignment import entropy, one_alignment
@@ -157,6 +158,24 @@ def test_each_head_is_drawn_once_with_its_marks_and_a_colour_bar(tmp_path: Path)
     assert written is not None
     told = json.loads(written[1])
     assert told[0]["marks"] == [{"head": 1, "line": "reads the cat", "rows": [1, 2], "columns": [0, 3]}]
+
+
+def test_nothing_is_drawn_over_anything_else_or_outside(tmp_path: Path) -> None:
+    """Pictures, titles, notes and the words beside the colour bar, for a wide picture and for a small one."""
+    panels = attention_panels(clearhead.load(small_run(tmp_path / "run", "encoder-decoder")), "a cat", target="a dog")
+    for shown, title, note in ((panels, "a title " * 30, "a note " * 60), (panels[4:5], "a cat", "")):
+        made = figure(shown, title, note)
+        renderer = FigureCanvasAgg(made).get_renderer()
+        boxes = [part.get_window_extent(renderer) for part in (*made.axes, *made.texts)]
+        assert len(boxes) > 4
+        for number, box in enumerate(boxes):
+            assert box.x0 >= 0
+            assert box.y0 >= 0
+            assert box.x1 <= made.bbox.x1
+            assert box.y1 <= made.bbox.y1
+            for other in boxes[:number]:
+                apart = box.x1 <= other.x0 or other.x1 <= box.x0 or box.y1 <= other.y0 or other.y1 <= box.y0
+                assert apart, f"{box} and {other}"
 
 
 def test_a_title_says_what_was_read_and_answered() -> None:

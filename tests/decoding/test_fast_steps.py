@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from clearhead.decoding.beam import BeamSearch, beam_search
 from clearhead.decoding.fast_steps import FastDecoding, SharedSteps
 from clearhead.decoding.greedy import greedy
-from clearhead.decoding.prepared import PreparedLinear
+from clearhead.decoding.prepared import Fingerprint, PreparedLinear
 from clearhead.decoding.sample import Sampling, sample
 from clearhead.decoding.steps import ModelSteps
 from clearhead.lab.no_residual import NoResidual
@@ -329,6 +329,18 @@ def test_a_model_that_changes_is_seen_as_it_is_now(way: str) -> None:
     elif way == "window":
         model.decoder.attention_inputs.window = 2
     assert not torch.allclose(same_steps(model, fast), before)
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 127, 128, 1000])
+def test_a_fingerprint_sees_every_sixty_fourth_of_a_weight_that_torch_does_not_see_change(size: int) -> None:
+    weight = torch.zeros(size)
+    fingerprint = Fingerprint([None, weight])
+    stretch = max(1, size // 64)
+    for start in range(0, size - stretch + 1, max(1, size // 10)):
+        assert fingerprint.fits()
+        weight.data[start : start + stretch] = 1
+        assert not fingerprint.fits()
+        weight.data[start : start + stretch] = 0
 
 
 @pytest.mark.parametrize("bias", [True, False])

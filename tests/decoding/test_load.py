@@ -43,6 +43,13 @@ def test_translations_carry_everything(translator: LoadedModel) -> None:
         assert all(0 <= link.source < len(source) and 0 < link.weight <= 1 for link in best.alignment.links)
 
 
+def test_any_beam_above_one_searches(translator: LoadedModel) -> None:
+    for size in (1, 2, 3):
+        for best in translator.translate(LINES[:2], n_best=size, beam_size=size):
+            assert len(best.others) == size - 1
+            assert len({tuple(one.tokens) for one in (best, *best.others)}) == size
+
+
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_scoring_a_translation_gives_its_log_probabilities(translator: LoadedModel, beam_size: int) -> None:
     found = translator.translate(LINES, beam_size=beam_size)
@@ -120,6 +127,11 @@ def test_generation_does_not_depend_on_the_batch(writer: LoadedModel) -> None:
         alone = writer.generate(prompt, seed=7, samples=2)
         assert [one.text for one in alone] == [one.text for one in together[2 * i : 2 * i + 2]]
     assert writer.generate("the cat", seed=7)[0].text != writer.generate("the cat", seed=8)[0].text
+
+
+def test_the_seed_is_zero_unless_told(writer: LoadedModel) -> None:
+    told = {seed: [one.tokens for one in writer.generate(["the cat"], seed=seed, temperature=1.0)] for seed in (0, 1)}
+    assert [one.tokens for one in writer.generate(["the cat"], temperature=1.0)] == told[0] != told[1]
 
 
 def test_scoring_texts(writer: LoadedModel) -> None:
@@ -201,3 +213,10 @@ def test_threads_are_left_as_they_were(translator: LoadedModel) -> None:
     translator.translate("the cat")
     assert torch.get_num_threads() == before
     translator.threads = 1
+
+
+@pytest.mark.parametrize("threads", [0, -1, 100_000])
+def test_threads_have_a_range(threads: int) -> None:
+    """With a hundred thousand of them, OpenMP ends in a segmentation fault."""
+    with pytest.raises(InputError, match=f"threads must be between 1 and 1024, not {threads}"):
+        LoadedModel(opinionated(), byte_tokenizer(), threads=threads)

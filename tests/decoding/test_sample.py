@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from clearhead.decoding.beam import BeamSearch, beam_search
 from clearhead.decoding.constraints import Constraints
 from clearhead.decoding.greedy import greedy
 from clearhead.decoding.sample import Chooser, Sampling, sample
@@ -46,6 +47,51 @@ def test_draws_follow_the_distribution() -> None:
     wanted = (logits[0] / 1.5).softmax(-1)
     # 40,000 draws: a share p is off by √(p(1 − p)/40,000) on average, at most 0.0025
     assert (found - wanted).abs().max() < 0.01
+
+
+@pytest.mark.parametrize("how", [{"top_p": 0.6}, {"min_p": 0.3}, {"top_k": 3}, {"top_k": 6, "top_p": 0.8}])
+def test_what_is_left_after_a_cut_keeps_its_proportions(how: dict) -> None:
+    """The tokens that stay share the whole probability; the mass of the others must not fall on one of them."""
+    logits = torch.tensor([[0.1, 1.2, -1.0, 2.0, 0.9, 0.2, -0.3, 1.6]], dtype=torch.float64)
+    shares = dict(enumerate(logits[0].softmax(-1).tolist()))
+    order = sorted(shares, key=lambda token: -shares[token])
+    kept = order[: how.get("top_k", 8)]
+    whole = sum(shares[token] for token in kept)
+    kept = [t for i, t in enumerate(kept) if sum(shares[b] for b in kept[:i]) < how.get("top_p", 1) * whole]
+    kept = [t for t in kept if shares[t] >= how.get("min_p", 0) * shares[order[0]]]
+    assert 1 < len(kept) < 8
+    left = sum(shares[token] for token in kept)
+    drawn = Chooser(Sampling(**how, seed=4), samples=20_000)(logits.expand(20_000, -1), range(20_000)).tolist()
+    for token in range(8):
+        wanted = shares[token] / left if token in kept else 0
+        # 20,000 draws: a share is off by at most 0.0036 on average
+        assert drawn.count(token) / 20_000 == pytest.approx(wanted, abs=0.015 if wanted else 0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+def test_ngrams_are_blocked_from_the_first_token_of_the_prompt_to_the_last_written(size: int, search: str) -> None:
+    """Against the rule itself, tried for each token on the whole text so far: neither more nor less is forbidden."""
+    model = opinionated(5, "llama", kv_heads=1, vocab_size=12, ending=-9.0)
+    prompts = [[5, 6, 7, 5, 6], [4], [3, 3], [9, 8, 9]]
+    never = Constraints(no_repeat_ngram=size)
+    limits, blocked = [9] * len(prompts), 0
+    if search == "greedy":
+        found = [h.tokens for h in greedy(ModelSteps(model), prompts, limits, None, never)]
+    else:
+        how = BeamSearch(1, constraints=never)
+        found = [pool[0].tokens for pool in beam_search(ModelSteps(model), prompts, limits, None, how)]
+    for prompt, tokens in zip(prompts, found, strict=True):
+        text = list(prompt)
+        for token in tokens:
+            seen = {tuple(text[i : i + size]) for i in range(len(text) - size + 1)}
+            with torch.inference_mode():
+                scores = model(torch.tensor([text]))[0, -1]
+            free = [one for one in range(12) if tuple([*text, one][-size:]) not in seen or len(text) < size]
+            blocked += int(scores.argmax()) not in free
+            assert token == max(free or range(12), key=lambda one: float(scores[one]))
+            text.append(token)
+    assert blocked > 3
 
 
 def test_temperature_zero_and_top_k_one_are_greedy() -> None:

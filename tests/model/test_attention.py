@@ -240,6 +240,18 @@ def test_models_agree_with_plain_and_fused_kernels(kind: str, changes: dict[str,
     all_close(results[1][1], results[0][1])
 
 
+@pytest.mark.parametrize("function", [attention, fused_attention])
+@pytest.mark.parametrize("keys", [3, 100])
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("heads", [6, 2])
+def test_an_empty_batch_gives_an_empty_result(function: Any, queries: int, keys: int, heads: int) -> None:
+    q, k, v = normal(0, 6, queries, 5), normal(0, heads, keys, 5), normal(0, heads, keys, 7)
+    masks = (None, torch.ones(queries, keys, dtype=torch.bool), torch.ones(0, 1, 1, keys, dtype=torch.bool))
+    for mask in masks:
+        for bias in (None, torch.zeros(0, 6, queries, keys, dtype=q.dtype)):
+            assert function(q, k, v, mask, bias)[0].shape == (0, 6, queries, 7)
+
+
 # ---- refusals ------------------------------------------------------------------------------------------------------
 
 FLOATS = torch.zeros(4, 5)

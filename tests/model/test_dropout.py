@@ -41,6 +41,14 @@ def test_rate_and_scale(p: float, drop: Any, dtype: torch.dtype) -> None:
     assert values.item() == pytest.approx(1 / (1 - p), rel=max(1 / 65_536 / (1 - p), torch.finfo(dtype).eps))
 
 
+@RATES
+def test_the_scale_follows_the_rate_as_rounded(p: float) -> None:
+    """Of 65,536 equally likely values so many are dropped; what is kept is scaled by exactly that share."""
+    torch.manual_seed(0)
+    values = fused(torch.ones(1000, dtype=torch.float64), p).unique().tolist()
+    assert values[-1] == 65_536 / (65_536 - round(p * 65_536))
+
+
 @TWINS
 @RATES
 def test_expectation_stays(p: float, drop: Any) -> None:

@@ -21,7 +21,7 @@ from clearhead.model.trace import Trace, recording, tap
 from tests.model.helpers import KINDS, close, lengths_to_real, model, normal, tokens
 
 S, T = 5, 7
-SIZES = {"B": 3, "S": S, "T": T, "D": 24, "H": 4, "G": 2, "d": 6, "F": 40, "V": 29}
+SIZES = {"B": 3, "S": S, "T": T, "D": 24, "H": 4, "G": 2, "d": 6, "F": 40, "V": 29, "C": 11}
 
 
 def inputs(kind: str) -> tuple[Tensor, ...]:
@@ -56,10 +56,23 @@ def test_names_every_tensor_of_every_layer(placement: str) -> None:
     assert list(seen)[-1] == "output.logits"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_letters_are_the_shapes(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("encoder-decoder", {}),
+        ("decoder", {}),
+        ("decoder", {"norm": {"kind": "rms"}, "activation": "swiglu", "positions": "rope"}),
+        ("decoder", {"positions": "alibi", "window": 3}),
+        ("decoder", {"positions": "learned", "embedding": {"norm": True}}),
+        ("encoder", {"head": {"kind": "masked"}, "embedding": {"segments": 2}}),
+        ("encoder", {"head": {"kind": "tokens", "classes": 11}}),
+        ("encoder", {"head": {"kind": "pooled", "classes": 11}}),
+    ],
+    ids=str,
+)
+def test_letters_are_the_shapes(kind: str, changes: dict[str, Any]) -> None:
     """Source and target have different lengths, so a wrong letter shows. A dimension of one stands for any."""
-    _, seen, _ = traced(kind, **({"head": {"kind": "masked"}} if kind == "encoder" else {}))
+    _, seen, _ = traced(kind, **changes)
     assert len(seen) > 20
     for name in seen:
         sizes = dict(SIZES)
@@ -196,6 +209,20 @@ def test_saves_and_loads(tmp_path: Path) -> None:
     table = json.loads(Path(f"{path}.json").read_text())
     row = next(row for row in table["tensors"] if row["name"] == "decoder.layers.0.cross_attention.weights")
     assert row == {"name": row["name"], "letters": "B H S T", "shape": [3, 4, S, T], "dtype": "float64"}
+
+
+def test_a_trace_is_saved_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = traced("decoder")[1]
+    seen.save(tmp_path / "t")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(clearhead.InputError, match=r"cannot write .*/t: No space left on device"):
+        traced("decoder")[1].save(tmp_path / "t")
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
 
 def test_refuses_what_is_no_trace(tmp_path: Path) -> None:

@@ -13,6 +13,9 @@ from torch import Tensor
 
 import clearhead
 from clearhead.model import PRESETS, count_parameters
+from clearhead.model.attention import MultiHeadAttention, attention, fused_attention
+from clearhead.model.feedforward import FUSED, PLAIN, FeedForward
+from clearhead.model.norm import LayerNorm, RMSNorm, fused_layer_norm, fused_rms_norm, layer_norm, rms_norm
 from tests.model.cases import POSITIONS
 from tests.model.helpers import KINDS, all_close, close, config, gradients, lengths_to_real, model, normal, tokens
 
@@ -190,6 +193,31 @@ def test_padding_changes_nothing_for_any_head(head: dict[str, Any], kernels: str
     for row, length in enumerate(lengths):
         alone = built(ids[row : row + 1, real[row]])[0]
         close(together[row] if head["kind"] == "pooled" else together[row, real[row]], alone, name=f"length {length}")
+
+
+@pytest.mark.parametrize("kernels", ["plain", "fused"])
+def test_kernels_name_the_twins_that_run(kernels: str) -> None:
+    """They agree in value, so that nothing but this would notice if the plain ones were never run."""
+    built, fused = model("encoder-decoder", kernels=kernels), kernels == "fused"
+    said = [module.fused for module in built.modules() if hasattr(module, "fused")]
+    assert said
+    assert set(said) == {fused}
+    for module in built.modules():
+        if isinstance(module, MultiHeadAttention):
+            assert module.attend is (fused_attention if fused else attention)
+        if isinstance(module, FeedForward):
+            assert module.activate is (FUSED if fused else PLAIN)["relu"]
+        if isinstance(module, LayerNorm):
+            assert module.normalise is (fused_layer_norm if fused else layer_norm)
+    assert RMSNorm(config(kernels=kernels)).normalise is (fused_rms_norm if fused else rms_norm)
+
+
+@pytest.mark.parametrize(("activation", "wanted"), [("relu", F.relu), ("gelu", F.gelu), ("swiglu", F.gelu)])
+def test_the_masked_head_activates_as_the_model_does(activation: str, wanted: Any) -> None:
+    """A gate needs two matrices, which BERT's head does not have: with SwiGLU it is GELU."""
+    head = model("encoder", head={"kind": "masked"}, activation=activation).output
+    states = normal(5, 24)
+    close(head.activate(head.transform(states)), wanted(head.transform(states)))
 
 
 @pytest.mark.parametrize(("positions", "activation"), list(zip(POSITIONS, cycle(ACTIVATIONS), strict=False)))
