@@ -6,7 +6,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from clearhead.errors import InputError
+from clearhead.ranges import require_numbers
 from clearhead.settings import convert, nearest
+
+# more than anyone asks for on purpose; without an end to them, a slip of the finger would take all memory there is
+MOST = {"beam_size": 1024, "max_source": 1_000_000, "max_extra": 1_000_000, "max_tokens": 1_000_000}
 
 
 @dataclass(frozen=True)
@@ -31,9 +35,15 @@ class DecodingSettings:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
+        require_numbers(self, "decoding.")
         for name in ("beam_size", "max_source", "max_tokens"):
             if getattr(self, name) < 1:
                 raise InputError(f"decoding.{name} must be positive, not {getattr(self, name)}")
+        for name, most in MOST.items():
+            if getattr(self, name) > most:
+                raise InputError(f"decoding.{name} must be at most {most:,}, not {getattr(self, name):,}")
+        if abs(self.length_penalty) > 100:
+            raise InputError(f"decoding.length_penalty must be between -100 and 100, not {self.length_penalty}")
         for name in ("max_extra", "temperature", "top_k", "min_length", "no_repeat_ngram"):
             if getattr(self, name) < 0:
                 raise InputError(f"decoding.{name} must not be negative, not {getattr(self, name)}")

@@ -35,7 +35,10 @@ def activation() -> str | None:
 
 def from_here(path: Path) -> str:
     """A path as one would type it: from the folder one stands in if it is below it, quoted where it must be."""
-    below = os.path.relpath(path)
+    try:
+        below = os.path.relpath(path)
+    except FileNotFoundError:  # one stands in a folder that has been removed
+        return shlex.quote(str(path))
     if below.startswith(os.pardir):
         return shlex.quote(os.path.abspath(path))
     return shlex.quote(below if os.sep in below else os.path.join(os.curdir, below))  # without one, PATH is searched

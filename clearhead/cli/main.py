@@ -1,6 +1,5 @@
 """The `clearhead` command. Each command lives in a file of its own and imports torch only when it runs."""
 
-import os
 import sys
 from importlib import import_module
 from pkgutil import iter_modules
@@ -9,6 +8,8 @@ import typer
 
 from clearhead import __version__
 from clearhead.cli import commands
+from clearhead.cli.failures import refusal
+from clearhead.cli.streams import abandon_output, prepare_streams
 from clearhead.cli.usage import STYLE, UsageError, mistake
 from clearhead.errors import InputError
 
@@ -58,6 +59,7 @@ add_commands()
 
 def main() -> None:
     """Run the command line; a user's mistake ends with one clear line and status 2, never with a traceback."""
+    prepare_streams()
     try:
         try:
             # the same name however it was started, because shells remember completions by it
@@ -65,16 +67,27 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # here, where a reader who has left can be met, and not while Python shuts down
         sys.exit(status)
-    except InputError as error:
-        print(f"clearhead: error: {error}", file=sys.stderr)
-        sys.exit(2)
     except UsageError as error:
         if error.format_message():  # else nothing was asked for, and the help has been shown
-            print(f"clearhead: error: {mistake(error, sys.argv[1:], typer.main.get_command(app))}", file=sys.stderr)
+            complain(mistake(error, sys.argv[1:], typer.main.get_command(app)))
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # whoever read our output has left (`| head`): end quietly, and keep Python from flushing into the void
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon_output()  # whoever read our output has left (`| head`): end quietly
         sys.exit(1)  # as typer does where it meets the same while the command still writes
+    except Exception as error:
+        said = str(error) if isinstance(error, InputError) else refusal(error)
+        if said is None:
+            raise
+        complain(said)
+        sys.exit(2)
+
+
+def complain(said: str) -> None:
+    """One line, whatever a message has in it."""
+    print(f"clearhead: error: {' '.join(said.splitlines())}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except (InputError, BrokenPipeError):
+        abandon_output()

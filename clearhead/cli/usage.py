@@ -1,5 +1,7 @@
 """What the command line says about itself: help that keeps its lines, and a mistake in the words told in one line."""
 
+import inspect
+import typing
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +28,10 @@ class Commands(TyperGroup):
         word = args[0]
         if word not in self.commands and not word.startswith("-") and not ctx.resilient_parsing:
             raise InputError(f"no command {word!r}{nearest(word, list(self.commands))}")
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        if found[1] is not None and not hasattr(found[1], "commands") and not ctx.resilient_parsing:
+            refuse_doubtful(found[1], ctx, list(found[2]))
+        return found
 
 
 # what the program and its groups of commands have in common
@@ -36,6 +41,25 @@ STYLE: dict[str, Any] = {
     "rich_markup_mode": "rich",
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
+
+
+def refuse_doubtful(command: Any, above: Any, words: list[str]) -> None:
+    """Words that could be read, but hardly as they were meant: an option twice, or a path that is empty.
+
+    Of two values click would take the last, and an empty path is the folder one stands in: `--run "$UNSET"`.
+    """
+    context = command.context_class(command, info_name=command.name, parent=above, **command.context_settings)
+    given, _, order = command.make_parser(context).parse_args(args=words)
+    types = typing.get_type_hints(inspect.unwrap(command.callback))
+    for number, option in enumerate(order):
+        name = next((name for name in option.opts if name.startswith("--")), option.opts[0])
+        flag = getattr(option, "is_flag", False)
+        if option in order[:number] and not (option.multiple or flag):
+            raise InputError(f"{name} is given twice: give it once")
+        value = given.get(option.name)
+        if "" in (value if isinstance(value, list | tuple) else [value]) and "Path" in str(types.get(option.name)):
+            what = name if name.startswith("-") else option.metavar
+            raise InputError(f"{what} is empty: the path of a file or folder is wanted")
 
 
 def reflowed(text: str) -> str:

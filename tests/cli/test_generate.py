@@ -101,10 +101,13 @@ def test_evaluate_on_the_runs_own_data(tmp_path: Path, call: Call) -> None:
     pairs = write_run(tmp_path / "p", opinionated(0, vocab_size=12).float(), tokenizer, data=data)
     scores = json.loads(call("evaluate", pairs, "--json")[1])["results"]["test"]
     assert scores["examples"] == 20
-    assert 0 <= scores["exact"] <= scores["accuracy"] <= 1
+    assert 0 <= scores["exact"] <= scores["tokens_in_place"] <= 1
     head = {"kind": "tokens", "classes": 5, "bias": False}
     model = opinionated(0, vocab_size=12, kind="encoder", head=head).float()
     counting = write_run(tmp_path / "c", model, tokenizer, data={**data, "task": "count"})
     scores = json.loads(call("evaluate", counting, "--json")[1])["results"]["test"]
     assert scores["examples"] == 20
-    assert 0 <= scores["accuracy"] <= 1
+    assert 0 <= scores["token_accuracy"] <= 1
+    fewer = json.loads(call("evaluate", counting, "--json", "--limit", 7)[1])["results"]["test"]
+    assert fewer["examples"] == 7
+    assert fewer != {**scores, "examples": 7}

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from clearhead.cli.main import app
 from clearhead.errors import InputError
+from tests.cli.conftest import Call
 
 SMALL = ["--batch", "2", "--length", "9", "--set", "encoder_layers=1", "--set", "decoder_layers=1", "--rounds", "1"]
 
@@ -37,8 +38,10 @@ def test_json_has_times_and_memory_of_every_part() -> None:
     assert found["unwatched"]["backward_seconds"] > 0
 
 
-def test_mistakes_are_named() -> None:
-    with pytest.raises(InputError, match="--rounds and --threads must be at least 1, not 0 and None"):
-        profile("tiny", "--rounds", "0")
+def test_mistakes_are_named(call: Call) -> None:
+    for option in ("--rounds", "--threads"):
+        status, out, err = call("profile", "tiny", option, "0")
+        assert (status, out) == (2, b"")
+        assert err.startswith(f"clearhead: error: {option} 0: ")
     with pytest.raises(InputError, match="'nothing' is neither a preset"):
         profile("nothing")

@@ -13,6 +13,7 @@ from clearhead.cli.tables import amount, three_digits
 from clearhead.cli.untrained_attention import untrained_attention
 from clearhead.errors import InputError
 from clearhead.model import configure, count_parameters
+from tests.cli.conftest import Call
 
 SHALLOW = ["--set", "encoder_layers=1", "--set", "decoder_layers=1"]
 SMALL = ["--batch", "2", "--length", "9", "--source-length", "7", *SHALLOW]
@@ -93,13 +94,21 @@ def test_the_grid_shows_percentages_and_dots_behind_the_mask() -> None:
         (["tiny", "--set", "d_modle=3"], "unknown key 'd_modle'; did you mean 'd_model'?"),
         (["tiny", "--set", "d_model"], "--set wants key=value"),
         (["tiny", "--set", "heads=3"], "heads must divide d_model: d_model = 128, heads = 3"),
-        (["tiny", "--length", "0"], "length must be at least 1, not 0"),
         (["gpt2", "--length", "2000"], "a length of 2000 is past the model's 1024 learned positions"),
     ],
 )
 def test_mistakes_are_named(words: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message.replace("?", r"\?")):
         shapes(*words)
+
+
+@pytest.mark.parametrize("option", ["--length", "--batch", "--source-length", "--vocab", "--head"])
+def test_sizes_have_a_range(option: str, call: Call) -> None:
+    for value in ("0", "-3", "1" * 40):
+        if (option, value) != ("--head", "1" * 40):  # how many there are, only the model can say
+            status, out, err = call("shapes", "tiny", option, value)
+            assert (status, out) == (2, b"")
+            assert err.startswith(f"clearhead: error: {option} {value}: ")
 
 
 def test_settings_change_the_preset() -> None:

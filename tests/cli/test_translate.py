@@ -133,7 +133,7 @@ def test_a_closed_pipe_is_quiet(run: Path) -> None:
         (("translate", "PAIRS", "--checkpoint", "step_9"), "has no checkpoint step_00000009"),
         (("translate", "PAIRS", "--set", "beam=3"), "unknown decoding setting 'beam'"),
         (("translate", "PAIRS", "--n-best", "3", "--beam-size", "2"), "n_best must be between 1 and beam_size = 2"),
-        (("generate", "TEXT", "x", "--top-p", "2"), "top_p must be above 0"),
+        (("generate", "TEXT", "x", "--top-p", "2"), "--top-p 2: "),
         (("score", "PAIRS"), "wants --source and --target"),
         (("evaluate", "PAIRS", "--source", "x"), "--source and --reference together"),
     ],

@@ -1,11 +1,13 @@
 """`clearhead attention`: a picture of every head while the model reads a text."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from clearhead.cli.options import Checkpoint, Force, RunFolder, refuse_to_replace
+
+MOST = 1000  # letters; a picture of more cannot be read, and takes minutes to draw
 
 
 def attention(
@@ -16,14 +18,14 @@ def attention(
         typer.Option(
             "-o",
             "--output",
-            metavar="F",
+            metavar="OUT",
             help="x.png, x.svg, x.pdf, or x.html to point at cells; RUN/plots/attention.png unless given.",
         ),
     ] = None,
     force: Force = False,
     target: Annotated[str | None, typer.Option(help="What it writes; its own translation unless given.")] = None,
     layer: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only this layer, from 1.")] = None,
-    kind: Annotated[str | None, typer.Option(help="Only encoder, masked or cross.")] = None,
+    kind: Annotated[Literal["encoder", "masked", "cross"] | None, typer.Option(help="Only this kind.")] = None,
     checkpoint: Checkpoint = "best",
 ) -> None:
     """Draw every layer and head: the encoder's self-attention, the decoder's masked self-attention, cross-attention.
@@ -44,9 +46,15 @@ def attention(
     from clearhead.decoding.pictures import draw, title_of
     from clearhead.errors import InputError
 
+    if not text.strip():
+        raise InputError("TEXT is empty: there is nothing to look at")
+    for name, given in (("TEXT", text), ("--target", target or "")):
+        if len(given) > MOST:
+            raise InputError(f"{name} has {len(given):,} letters: a picture has room for {MOST:,}")
+    # letters that the shell passed on as bytes, because they are no UTF-8, have no place in a picture
+    text = text.encode("utf-8", "replace").decode()
+    target = None if target is None else target.encode("utf-8", "replace").decode()
     kinds = {"encoder": ENCODER, "masked": MASKED, "cross": CROSS}
-    if kind is not None and kind not in kinds:
-        raise InputError(f"--kind {kind!r} is not one of {', '.join(kinds)}")
     if output is not None:
         refuse_to_replace(output, force)
     model = load(run, checkpoint)
@@ -56,7 +64,8 @@ def attention(
         if (layer is None or panel.layer == layer) and (kind is None or panel.kind == kinds[kind])
     ]
     if not panels:
-        raise InputError(f"{run} has no such attention: layer {layer or 'any'}, kind {kind or 'any'}")
+        asked = [f"--layer {layer}"] * (layer is not None) + [f"--kind {kind}"] * (kind is not None)
+        raise InputError(f"{run} has no attention of {' and '.join(asked)}")
     if output is None:
         output = run / "plots" / "attention.png"
         output.parent.mkdir(exist_ok=True)

@@ -10,8 +10,12 @@ from clearhead.errors import InputError
 
 def average(
     run: RunFolder,
-    last: Annotated[int | None, typer.Option(help="Average this many of the newest checkpoints (default 5).")] = None,
-    best: Annotated[int | None, typer.Option(help="Or this many of those with the lowest validation loss.")] = None,
+    last: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Average this many of the newest checkpoints (default 5).")
+    ] = None,
+    best: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Or this many of those with the lowest validation loss.")
+    ] = None,
 ) -> None:
     """Average checkpoints of a run into its checkpoint `average`, as the paper did (section 6.1).
 
@@ -23,12 +27,24 @@ def average(
       clearhead evaluate runs/multi30k --checkpoint average
     """
     from clearhead.run import Run
-    from clearhead.training.checkpoint import average
+    from clearhead.settings import from_dict
+    from clearhead.training.checkpoint import average, regular
+    from clearhead.training.config import TrainingSettings
 
     if last is not None and best is not None:
         raise InputError(f"--last {last} and --best {best}: give one of them")
-    count = best or (5 if last is None else last)
-    if count < 1:
-        raise InputError(f"the number of checkpoints must be at least 1, not {count}")
-    used = average(Run(run), count, "best" if best is not None else "last")
+    opened = Run(run)
+    asked = last if best is None else best
+    if asked is not None:
+        settings = from_dict(TrainingSettings, opened.settings.get("training", {}), "training.")
+        kept = [
+            one
+            for one in opened.inventory()
+            if one.name != "average" and (one.loss is not None if last is None else regular(one.step or 0, settings))
+        ]
+        if len(kept) < asked:
+            what = "checkpoints to average" if best is None else "checkpoints with a validation loss"
+            option = f"--last {asked}" if best is None else f"--best {asked}"
+            raise InputError(f"{option}: {run} has kept {len(kept)} {what}; see training.keep_last and keep_best")
+    used = average(opened, asked or 5, "last" if best is None else "best")
     typer.echo(f"averaged {len(used)}: {', '.join(folder.name for folder in used)}", err=True)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 import typer
 
 from clearhead.cli.options import AsJson, RunFolder
+from clearhead.errors import InputError, visible
 
 
 def checkpoints(run: RunFolder, as_json: AsJson = False) -> None:
@@ -22,7 +23,14 @@ def checkpoints(run: RunFolder, as_json: AsJson = False) -> None:
     from clearhead.cli.tables import amount, plain_table, screen
     from clearhead.run import Run
 
-    kept = Run(run).inventory()
+    opened = Run(run)
+    kept = opened.inventory()
+    for name in ("best", "latest"):
+        try:
+            opened.checkpoint(name)
+        except InputError as error:
+            if kept:
+                typer.echo(f"clearhead: warning: {error}", err=True)
     if as_json:
         for one in kept:
             print(json.dumps(asdict(one)))
@@ -45,4 +53,4 @@ def checkpoints(run: RunFolder, as_json: AsJson = False) -> None:
     console.print(table)
     for one in kept:
         if one.problem:
-            console.print(one.problem, style="dim", markup=False, soft_wrap=True)
+            console.print(visible(one.problem), style="dim", markup=False, soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from clearhead.cli.invocation import activation, invocation
-from clearhead.cli.options import RecipeSettings
+from clearhead.cli.options import RecipeSettings, left_as_it_was, refuse_a_file
 from clearhead.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ class Reader(NamedTuple):
 
 
 def demo(
-    run: Annotated[Path, typer.Option(help="The run folder; a run already in it goes on.")] = Path("runs/demo"),
+    run: Annotated[Path, typer.Option(metavar="DIR", help="The run folder; a run already in it goes on.")] = Path(
+        "runs/demo"
+    ),
     set_: RecipeSettings = None,
 ) -> None:
     """Train the recipe `dates` (about two minutes), translate unseen dates, draw the cross-attention.
@@ -53,7 +55,9 @@ def demo(
     recipe = load_recipe("dates", set_ or ())
     if recipe.data.task != "dates":
         raise InputError(f"the demo reads dates: data.task must stay 'dates', not {recipe.data.task!r}")
-    outcome = train(recipe, run, attach=show_samples)
+    refuse_a_file(run, "--run")
+    with left_as_it_was(run):
+        outcome = train(recipe, run, attach=show_samples)
     if outcome.signal:
         raise typer.Exit(128 + outcome.signal)
     model, data = load(run), outcome.splits.test

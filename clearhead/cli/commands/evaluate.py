@@ -8,7 +8,7 @@ import typer
 
 from clearhead.cli.options import Checkpoint, Device, RunFolder, Settings, Threads, chosen_settings
 from clearhead.data.files import read_lines
-from clearhead.errors import InputError
+from clearhead.errors import InputError, visible
 
 if TYPE_CHECKING:
     from clearhead.decoding.load import LoadedModel
@@ -29,7 +29,7 @@ def evaluate(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Translations: BLEU, chrF and TER by sacreBLEU, with signatures. Tasks: exact match and token accuracy.
+    """Translations: BLEU, chrF and TER by sacreBLEU, with signatures. Tasks: exact match and tokens in place.
     Language models: perplexity per token and bits per byte.
 
     Without files, the test data of the run's recipe is used, or its validation data where there is none.
@@ -71,11 +71,13 @@ def evaluate(
 
 def show(results: dict[str, Any]) -> None:
     """A table for people: a row for each measure."""
+    from rich.markup import escape
+
     from clearhead.cli.tables import plain_table, screen
 
     console = screen()
     for name, scores in results.items():
-        table = plain_table(name, "")
+        table = plain_table(escape(visible(name)), "")
         for measure, value in scores.items():
             if not isinstance(value, dict):
                 table.add_row(measure, f"{value:,}" if isinstance(value, int) else f"{value:,.4f}")

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearhead.cli.filter import Filter
-from clearhead.cli.options import AsJson, Checkpoint, Device, RunFolder, Settings, Threads, chosen_settings
+from clearhead.cli.filter import Filter, for_screen
+from clearhead.cli.options import AsJson, Checkpoint, Device, RunFolder, Settings, Threads, chosen_settings, finite
+from clearhead.decoding_settings import MOST
 from clearhead.errors import InputError
+from clearhead.ranges import MOST as COUNTABLE
 
 if TYPE_CHECKING:
     from clearhead.decoding.load import LoadedModel
@@ -19,12 +21,25 @@ if TYPE_CHECKING:
 def generate(
     run: RunFolder,
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to go on from; none: from the start.")] = "",
-    max_tokens: Annotated[int | None, typer.Option(metavar="N", help="Write at most this many tokens.")] = None,
-    temperature: Annotated[float | None, typer.Option(metavar="T", help="0: always the likeliest token.")] = None,
-    top_k: Annotated[int | None, typer.Option(metavar="K", help="Only the K likeliest tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(metavar="P", help="Only the likeliest with P of probability.")] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same text.")] = 0,
-    samples: Annotated[int, typer.Option(min=1, metavar="N", help="This many continuations of each prompt.")] = 1,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, max=MOST["max_tokens"], metavar="N", help="Write at most this many tokens.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, callback=finite, metavar="T", help="0: always the likeliest token.")
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=0, max=COUNTABLE, metavar="K", help="Only the K likeliest tokens.")
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, callback=finite, metavar="P", help="Only the likeliest with P of probability."),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=-COUNTABLE, max=COUNTABLE, metavar="N", help="The same seed gives the same text.")
+    ] = 0,
+    samples: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="This many continuations of each prompt.")
+    ] = 1,
     prompts: Annotated[Path | None, typer.Option(metavar="FILE", help='A prompt a line; "-": standard input.')] = None,
     set_: Settings = None,
     as_json: AsJson = False,
@@ -45,6 +60,8 @@ def generate(
     """
     from clearhead.decoding.load import load
 
+    if prompt and prompts is not None:
+        raise InputError(f"PROMPT {prompt!r} and --prompts {prompts}: give one of them")
     model = load(run, checkpoint, device, threads)
     model.model_of_kind("decoder", "generate")
     changes = {
@@ -58,12 +75,15 @@ def generate(
         continue_lines(model, prompts, seed, samples, changes, as_json)
     elif as_json or samples > 1:
         for continuation in model.generate(prompt, seed=seed, samples=samples, **changes):
-            print(json.dumps(described(continuation), ensure_ascii=False) if as_json else prompt + continuation.text)
+            data = json.dumps(described(continuation), ensure_ascii=False) if as_json else prompt + continuation.text
+            print(for_screen(data))
     else:
         pieces = model.stream(prompt, seed=seed, **changes)
-        sys.stdout.write(prompt + next(pieces))  # the first piece first: a mistake shows before anything is written
+        sys.stdout.write(
+            for_screen(prompt + next(pieces))
+        )  # the first piece first: a mistake shows before anything is written
         for piece in pieces:
-            sys.stdout.write(piece)
+            sys.stdout.write(for_screen(piece))
             sys.stdout.flush()
         sys.stdout.write("\n")
 
@@ -93,7 +113,7 @@ def usable(model: "LoadedModel", lines: Filter, number: int, text: str) -> bool:
         return False
     most = model.settings.max_source
     try:
-        length = len(model.prompt(text[: 64 * most]))
+        length = len(model.prompt(text)) if len(text) <= 64 * most else most + 1
     except InputError as error:
         lines.warn(number, "could not be read and gave an empty line", str(error))
         return False

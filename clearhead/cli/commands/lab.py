@@ -5,8 +5,10 @@ from typing import Annotated
 
 import typer
 
+from clearhead.cli.options import refuse_a_file
 from clearhead.cli.usage import STYLE
 from clearhead.errors import InputError
+from clearhead.ranges import MOST_THREADS
 
 app = typer.Typer(
     name="lab",
@@ -14,7 +16,7 @@ app = typer.Typer(
     **STYLE,
 )
 
-Folder = Annotated[Path, typer.Option("--folder", help="Where results are kept.")]
+Folder = Annotated[Path, typer.Option("--folder", metavar="DIR", help="Where results are kept.")]
 
 
 @app.command("list")
@@ -40,9 +42,13 @@ def run(
         bool, typer.Option("--quick", help="Small sizes and few seeds: minutes instead of hours.")
     ] = False,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds for each arm; the experiment's own unless given.")
+        int | None,
+        typer.Option(min=1, max=10_000, metavar="N", help="Seeds for each arm; the experiment's own unless given."),
     ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes; one for each core unless given.")] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_THREADS, metavar="N", help="Worker processes; one for each core unless given."),
+    ] = None,
     pilot: Annotated[bool, typer.Option("--pilot", help="Other seeds, which the report leaves out.")] = False,
     folder: Folder = Path("runs/lab"),
 ) -> None:
@@ -59,6 +65,7 @@ def run(
     from clearhead.lab.catalogue import everything, find
     from clearhead.lab.runner import run as run_experiment
 
+    refuse_a_file(folder, "--folder")
     chosen = everything() if names == ["all"] else [find(name) for name in names]
     failed = []
     with progress() as bars:
@@ -82,7 +89,7 @@ def run(
 
 @app.command()
 def report(
-    out: Annotated[Path, typer.Option("--out", help="Where to write lab.md, lab.html and lab/.")] = Path(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write lab.md, lab.html and lab/.")] = Path(
         "runs/lab/report"
     ),
     folder: Folder = Path("runs/lab"),
@@ -96,6 +103,7 @@ def report(
     from clearhead.lab.catalogue import everything
     from clearhead.lab.report import write_report
 
+    refuse_a_file(out, "--out")
     entries = write_report(everything(), folder, out)
     typer.echo(out / "lab.html")
     quick = sum(entry.quick for entry in entries)

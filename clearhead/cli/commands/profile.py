@@ -23,7 +23,7 @@ from clearhead.cli.commands.shapes import (
 )
 from clearhead.cli.preset_or_run import chosen_model
 from clearhead.cli.tables import amount, milliseconds, percent
-from clearhead.errors import InputError
+from clearhead.ranges import MOST_THREADS
 from clearhead.settings import to_dict
 
 if TYPE_CHECKING:
@@ -39,8 +39,11 @@ def profile(
     source_length: SourceLength = None,
     vocabulary: Vocabulary = None,
     changes: Changes = None,
-    rounds: Annotated[int, typer.Option(help="Passes to take the median of.")] = 5,
-    threads: Annotated[int | None, typer.Option(help="Threads for torch. Default: what torch chooses.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Passes to take the median of.")] = 5,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_THREADS, metavar="N", help="Threads for torch. Default: what torch chooses."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Time and peak memory of a pass by part, forward and backward, measured on this machine's CPU.
@@ -55,8 +58,6 @@ def profile(
       clearhead profile base --set kernels=plain    # the code as it reads
       clearhead profile gpt2 --batch 1 --length 512 --json
     """
-    if rounds < 1 or (threads is not None and threads < 1):
-        raise InputError(f"--rounds and --threads must be at least 1, not {rounds} and {threads}")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch is loaded: its profiler likes to talk
     with Console(stderr=True).status("loading") as status:
         import torch

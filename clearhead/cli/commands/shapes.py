@@ -14,6 +14,7 @@ from rich.text import Text
 from clearhead.cli import completion, tables
 from clearhead.cli.preset_or_run import chosen_model
 from clearhead.cli.tables import amount, percent
+from clearhead.errors import InputError
 from clearhead.settings import to_dict
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from clearhead.cost.sheet import Shape
     from clearhead.model import ModelConfig
 
+WORDS = "the dog saw the cat"
+MOST = 1_000_000  # of anything; products of more are beyond what can be counted
 PresetOrRun = Annotated[
     str,
     typer.Argument(
@@ -30,10 +33,19 @@ PresetOrRun = Annotated[
         autocompletion=completion.presets_and_runs,
     ),
 ]
-Batch = Annotated[int, typer.Option("--batch", "-b", help="Sequences in a batch, B.")]
-Length = Annotated[int, typer.Option("--length", "-l", help="Tokens in each, S; the target's, where there are two.")]
-SourceLength = Annotated[int | None, typer.Option(help="Tokens in each source. Default: as --length.")]
-Vocabulary = Annotated[int | None, typer.Option("--vocab", help="Another vocabulary size, V.")]
+Batch = Annotated[int, typer.Option("--batch", "-b", min=1, max=MOST, metavar="B", help="Sequences in a batch, B.")]
+Length = Annotated[
+    int,
+    typer.Option(
+        "--length", "-l", min=1, max=MOST, metavar="S", help="Tokens in each, S; the target's, where there are two."
+    ),
+]
+SourceLength = Annotated[
+    int | None, typer.Option(min=1, max=MOST, metavar="S", help="Tokens in each source. Default: as --length.")
+]
+Vocabulary = Annotated[
+    int | None, typer.Option("--vocab", min=1, max=MOST, metavar="V", help="Another vocabulary size, V.")
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change any setting of the model, e.g. d_ff=512. Repeatable."),
@@ -49,8 +61,8 @@ def shapes(
     vocabulary: Vocabulary = None,
     changes: Changes = None,
     attention: Annotated[bool, typer.Option("--attention", help="Also print which word looks at which.")] = False,
-    text: Annotated[str, typer.Option(help="The words for --attention.")] = "the dog saw the cat",
-    head: Annotated[int, typer.Option(help="The head for --attention, from 1.")] = 1,
+    text: Annotated[str | None, typer.Option(help=f"The words for --attention; '{WORDS}' unless given.")] = None,
+    head: Annotated[int | None, typer.Option(min=1, metavar="H", help="The head for --attention, from 1.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """The shapes of a pass, and where parameters, FLOPs and memory go.
@@ -67,14 +79,17 @@ def shapes(
     """
     from clearhead.cli.untrained_attention import grid, untrained_attention
 
+    if not attention and (text is not None or head is not None):
+        raise InputError(f"{'--head' if text is None else '--text'} is for --attention, which is not given")
+    text, head = WORDS if text is None else text, head or 1
     with Console(stderr=True).status("running the model without its memory"):
         from clearhead.cost.account import Size, account
         from clearhead.cost.sheet import sheet
 
         config = chosen_model(model, changes or [], vocabulary)
         size = Size(batch, length, source_length)
+        seen = untrained_attention(config, text, head) if attention else []  # first: what it refuses need not wait
         rows, costs = sheet(config, size), account(config, size)
-        seen = untrained_attention(config, text, head) if attention else []
     if as_json:
         print(json.dumps(as_data(model, config, size, rows, costs) | {"attention": [asdict(one) for one in seen]}))
         return

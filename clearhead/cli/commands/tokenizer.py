@@ -12,7 +12,9 @@ import typer
 
 from clearhead.cli.options import Force, refuse_to_replace
 from clearhead.cli.usage import STYLE
-from clearhead.errors import InputError
+from clearhead.errors import InputError, visible
+from clearhead.ranges import MOST_THREADS
+from clearhead.reading import LONGEST_LINE, lines_of
 
 if TYPE_CHECKING:  # what a command needs is imported when it runs, so that --help answers at once
     from clearhead.tokenizer import BytePair, Tokenizer
@@ -40,14 +42,18 @@ Special = Annotated[
 @app.command()
 def train(
     files: Annotated[list[Path], typer.Argument(metavar="FILES", help='Text files; "-" is standard input.')],
-    vocab_size: Annotated[int, typer.Option(metavar="N", help="Tokens in all: special, 256 bytes, learned.")],
+    vocab_size: Annotated[
+        int, typer.Option(min=1, max=10_000_000, metavar="N", help="Tokens in all: special, 256 bytes, learned.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="The tokenizer.json to write.")],
     pattern: Annotated[str, typer.Option(metavar="P", help=PATTERN_HELP)] = "gpt2",
     special: Annotated[
         list[str] | None,
         typer.Option(metavar="T", help='A special token. Repeatable; <pad> <s> </s> <unk> unless given, "" for none.'),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes; one a core unless given.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=MOST_THREADS, metavar="N", help="Processes; one a core unless given.")
+    ] = None,
     force: Force = False,
 ) -> None:
     """Learn merges from text files and write a tokenizer.json.
@@ -63,6 +69,8 @@ def train(
     """
     from clearhead import tokenizer
 
+    if not pattern:
+        raise InputError("--pattern is empty: gpt2, cl100k, o200k or a regular expression is wanted")
     target = output / "tokenizer.json" if output.is_dir() else output
     if not target.parent.is_dir():  # found out now, and not when the work is done
         raise InputError(f"cannot write {output}: there is no folder {target.parent}")
@@ -124,7 +132,7 @@ def decode(
             ids = json.loads(line) if as_json else [int(word) for word in line.split()]
             if not isinstance(ids, list) or not all(type(number) is int for number in ids):
                 raise ValueError
-        except ValueError:
+        except (ValueError, RecursionError):
             wanted = "a JSON list of integers" if as_json else "integers with spaces between"
             raise InputError(f"{line[:60]!r} is not {wanted}") from None
         if as_json:
@@ -158,7 +166,14 @@ def convert(
     """
     from clearhead.tokenizer import formats
 
+    if not target:
+        raise InputError("OUT is empty: the name of a file or a folder is wanted")
     first = Path(target, "vocab.json") if Path(target).is_dir() or target.endswith(os.sep) else Path(target)
+    gpt2 = any(first.name in pair for pair in formats.GPT2_NAMES)
+    if first.suffix not in (".json", ".tiktoken") and not gpt2:
+        raise InputError(f"{target}: the name must end in .json, .tiktoken or, for a folder, in {os.sep}")
+    if merges_as_text and (first.suffix != ".json" or gpt2):
+        raise InputError(f"--merges-as-text is for x.json, not for {target}")
     for name in next((pair for pair in formats.GPT2_NAMES if first.name in pair), (first.name,)):
         refuse_to_replace(first.with_name(name), force)
     formats.save(_load(source, pattern, special), target, merges_as_text)
@@ -168,7 +183,8 @@ def convert(
 def explain(
     text: Annotated[str, typer.Argument(help="The text to explain.")],
     tokenizer: Annotated[
-        Path, typer.Option("-t", "--tokenizer", help="The tokenizer; tokenizer.json here unless given.")
+        Path,
+        typer.Option("-t", "--tokenizer", metavar="TOKENIZER", help="The tokenizer; tokenizer.json here unless given."),
     ] = Path("tokenizer.json"),
     pattern: Pattern = None,
     special: Special = None,
@@ -189,7 +205,7 @@ def explain(
 @app.command()
 def info(
     model: Model,
-    text: Annotated[Path | None, typer.Option(help="A text to try the vocabulary on.")] = None,
+    text: Annotated[Path | None, typer.Option(metavar="F", help="A text to try the vocabulary on.")] = None,
     as_json: Json = False,
     pattern: Pattern = None,
     special: Special = None,
@@ -234,7 +250,8 @@ def info(
             value = "  ".join(f"{name} {number}" for name, number in value.items()) or "none"
         elif isinstance(value, list):
             value = "  ".join(token if len(token) <= 20 else f"{token[:20]}…" for token in value)
-        typer.echo(f"{key:<{width}}  {value:,}" if isinstance(value, int) else f"{key:<{width}}  {value}")
+        shown = f"{value:,}" if isinstance(value, int) else visible(str(value))
+        typer.echo(f"{key:<{width}}  {shown}")
 
 
 def _load(path: Path, pattern: str | None, special: list[str] | None) -> "Tokenizer":
@@ -243,7 +260,7 @@ def _load(path: Path, pattern: str | None, special: list[str] | None) -> "Tokeni
     numbered = {}
     for entry in special or []:
         name, _, number = entry.rpartition("=")
-        if not name or not number.isdecimal():
+        if not name or not number.isdecimal() or len(number) > 18:
             raise InputError(f"--special {entry}: a name, = and an id are wanted, as in <|endoftext|>=50256")
         numbered[name] = int(number)
     return load(path, pattern=pattern, special=numbered)
@@ -261,6 +278,8 @@ def _filter(file: Path | None, change: Callable[[bytes, Callable[[str], None]], 
     """Write one line for each line read; one that cannot be used gives an empty line, and status 2 at the end."""
     out = sys.stdout.buffer
     warned = failed = number = 0
+    # a text may hold what a terminal obeys
+    safe = (lambda data: visible(data.decode("utf-8", "replace"), keep="\t").encode()) if sys.stdout.isatty() else bytes
 
     def warn(message: str) -> None:
         nonlocal warned
@@ -270,15 +289,17 @@ def _filter(file: Path | None, change: Callable[[bytes, Callable[[str], None]], 
 
     try:
         with sys.stdin.buffer if file is None else file.open("rb") as lines:
-            for line in lines:
+            for line, whole in lines_of(lines, file or "standard input"):
                 number += 1
                 try:
-                    changed = change(line.removesuffix(b"\n"), warn)
+                    if not whole:
+                        raise InputError(f"longer than {LONGEST_LINE >> 20} MiB, the most a line may have")
+                    changed = change(line, warn)
                 except InputError as error:
                     warn(str(error))
                     failed += 1
                     changed = b""
-                out.write(changed + b"\n")
+                out.write(safe(changed) + b"\n")
                 if file is None:
                     out.flush()  # whoever feeds us line by line may wait for the answer
         out.flush()
@@ -293,7 +314,7 @@ def _filter(file: Path | None, change: Callable[[bytes, Callable[[str], None]], 
 
 
 def _say(message: str) -> None:
-    print(message, file=sys.stderr)
+    print(visible(message), file=sys.stderr)
 
 
 @contextmanager

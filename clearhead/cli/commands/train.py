@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli import completion
-from clearhead.cli.options import RecipeSettings
+from clearhead.cli.options import RecipeSettings, left_as_it_was, refuse_a_file
 
 if TYPE_CHECKING:
     from clearhead.data.splits import Splits
@@ -27,7 +27,12 @@ def train(
     run: Annotated[
         Path | None,
         # two names, because torchrun takes any --run for a misspelt option of its own
-        typer.Option("--run", "--into", help="The run folder, runs/RECIPE by default; a run already in it goes on."),
+        typer.Option(
+            "--run",
+            "--into",
+            metavar="DIR",
+            help="The run folder, runs/RECIPE by default; a run already in it goes on.",
+        ),
     ] = None,
     set_: RecipeSettings = None,
     dump_config: Annotated[
@@ -57,7 +62,10 @@ def train(
         return
     from clearhead.training.session import train
 
-    outcome = train(loaded, run or Path("runs") / Path(recipe).stem, attach=show_samples)
+    folder = Path("runs") / Path(recipe).stem if run is None else run
+    refuse_a_file(folder, "--run")
+    with left_as_it_was(folder):
+        outcome = train(loaded, folder, attach=show_samples)
     if outcome.signal:
         raise typer.Exit(128 + outcome.signal)
 

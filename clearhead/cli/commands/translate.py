@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli.filter import Filter
-from clearhead.cli.options import AsJson, Checkpoint, Device, InputFile, RunFolder, Settings, Threads, chosen_settings
+from clearhead.cli.options import (
+    AsJson,
+    Checkpoint,
+    Device,
+    InputFile,
+    RunFolder,
+    Settings,
+    Threads,
+    chosen_settings,
+    finite,
+)
+from clearhead.decoding_settings import MOST
 from clearhead.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,9 +29,20 @@ if TYPE_CHECKING:
 def translate(
     run: RunFolder,
     file: InputFile = None,
-    beam_size: Annotated[int | None, typer.Option(metavar="K", help="Hypotheses kept at each step; 1: greedy.")] = None,
-    length_penalty: Annotated[float | None, typer.Option(metavar="A", help="Higher favours longer output.")] = None,
-    n_best: Annotated[int, typer.Option(metavar="N", help="Translations of each line, in columns of one line.")] = 1,
+    beam_size: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST["beam_size"], metavar="K", help="Hypotheses kept at each step; 1: greedy."),
+    ] = None,
+    length_penalty: Annotated[
+        float | None,
+        typer.Option(metavar="A", min=-100, max=100, callback=finite, help="Higher favours longer output."),
+    ] = None,
+    n_best: Annotated[
+        int,
+        typer.Option(
+            min=1, max=MOST["beam_size"], metavar="N", help="Translations of each line, in columns of one line."
+        ),
+    ] = 1,
     prefix: Annotated[str | None, typer.Option(help="How every translation must begin.")] = None,
     set_: Settings = None,
     as_json: AsJson = False,
@@ -48,7 +70,9 @@ def translate(
     model = load(run, checkpoint, device, threads)
     model.model_of_kind("encoder-decoder", "translate")
     changes = {**chosen_settings(set_), "length_penalty": length_penalty}
-    changes["beam_size"] = beam_size or changes.get("beam_size") or max(n_best, model.settings.beam_size)
+    if beam_size is not None:
+        changes["beam_size"] = beam_size
+    changes.setdefault("beam_size", max(n_best, model.settings.beam_size))
     begin = None if prefix is None else model.tokenizer.encode_ordinary(prefix)
     lines = Filter(file)
     for chunk in lines:
