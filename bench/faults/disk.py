@@ -1,0 +1,200 @@
+"""The disk full, read-only or failing at every operation that writes: one clear line, nothing whole is lost, and once
+the disk is well again the same command ends in the same bits.
+
+Full: from some operation on, nothing can be made or written, but names can still be changed and removed. Read-only:
+from some operation on, nothing can be changed at all. Failing: one operation fails (EIO), whichever it is. A training
+that is told so ends with status 2 and a line that names the file; where it can do without the operation (to remove what
+is no longer needed), it may as well go on to the right end. The same holds for every other command that writes files.
+"""
+
+import errno
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import tomli_w
+
+from bench.faults.kills import WORKSPACE, difference, fingerprint, prepare, training
+from bench.faults.operations import RECIPE, Ended, Meet, command, intercept, operations, spread
+from bench.faults.outcome import Outcome
+from clearhead.errors import InputError
+from clearhead.run import Run
+from clearhead.settings import merge
+from clearhead.training.checkpoint import Saved
+
+SMALL = 3  # operations of each kind of fault in the sample of the tests
+FAULTS = {  # name -> its number, the operations that it meets, and whether it stays
+    "full": (errno.ENOSPC, {"open", "write", "fsync", "mkdir"}, True),
+    "read-only": (errno.EROFS, None, True),
+    "failing": (errno.EIO, None, False),
+}
+COMMANDS = {  # what else writes files, seen from a folder with a run, an encoder's run and a text
+    "average": "average run --last 2",
+    "plot": "plot run",
+    "attention": "attention run '1 2 3'",
+    "attention -o": "attention run '1 2 3' -o out/heads.html --force",
+    "encode -o": "encode encoder text.txt --mean -o out/vectors.npy --force",
+    "tokenizer train": "tokenizer train text.txt --vocab-size 262 --workers 1 -o out/tokenizer.json --force",
+    "tokenizer convert": "tokenizer convert out/tokenizer.json out/converted.tiktoken --force",
+    "tokenizer convert to a folder": "tokenizer convert out/tokenizer.json out/converted/ --force",
+}
+
+
+def run(small: bool) -> Iterator[Outcome]:
+    with tempfile.TemporaryDirectory(dir=WORKSPACE) as name:
+        folder = Path(name)
+        prepare(folder)
+        yield from trainings(folder, SMALL if small else None)
+        if not small:
+            yield from other_commands(folder)
+
+
+def fail_at(number: int, fault: str) -> Meet:
+    """Refuse the operation of this number, and those that follow if the fault stays."""
+    code, met, stays = FAULTS[fault]
+    done = [0]
+
+    def meet(operation: str, path: Path, half: Callable[[], None]) -> None:
+        done[0] += 1
+        if (done[0] == number or (stays and done[0] > number)) and (met is None or operation in met):
+            half()  # as much as there was room for
+            raise OSError(code, os.strerror(code), str(path))
+
+    return meet
+
+
+def complaint(end: Ended, folder: Path, fault: str) -> str:
+    """What is wrong with how a command ended."""
+    said = end.said.strip().splitlines()
+    if "Traceback" in end.said or end.status not in (0, 2):
+        return f"status {end.status}: {end.said[-600:]}"
+    if end.status == 2:
+        line, why = said[-1], os.strerror(FAULTS[fault][0])
+        if not line.startswith("clearhead: error: ") or why not in line or str(folder) not in line:
+            return f"the last line names no file or not the reason: {line}"
+    return ""
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def trainings(folder: Path, sample: int | None) -> Iterator[Outcome]:
+    straight = folder / "straight"
+    steps = operations(straight, training(folder, straight))
+    wanted = fingerprint(straight)
+    for fault in FAULTS:
+        for number in spread(len(steps), sample):
+            broken = folder / "broken"
+            case = f"{fault} at {number} of {len(steps)}, `{steps[number - 1]}`"
+            yield Outcome(f"disk {fault} while training", case, trained(folder, broken, number, fault, wanted))
+            shutil.rmtree(broken, ignore_errors=True)
+
+
+def trained(folder: Path, run: Path, number: int, fault: str, wanted: dict[str, Any]) -> str:
+    (end,) = command(training(folder, run), lambda: intercept(run, fail_at(number, fault)))
+    if wrong := complaint(end, run, fault) or damage(run):
+        return wrong
+    if end.status == 0:
+        found = visible(fingerprint(run))
+        if "cannot remove" in end.said:  # it said what it left lying about, which the next one removes
+            found = {name: found[name] for name in found if name in wanted}
+        if wrong := difference(found, visible(wanted)):
+            return wrong
+    (end,) = command(training(folder, run))
+    if end.status:
+        return f"resuming ended with status {end.status}: {end.said[-600:]}"
+    return difference(fingerprint(run), wanted)
+
+
+def visible(files: dict[str, Any]) -> dict[str, Any]:
+    """Without what the next training removes."""
+    return {name: content for name, content in files.items() if not re.search(r"(^|/)\.", name)}
+
+
+def damage(run: Path) -> str:
+    """Whether a checkpoint, or what names one, is not whole."""
+    try:
+        for folder in run.glob("checkpoints/step_*"):
+            Saved.read(folder)
+        if any(run.glob("checkpoints/step_*")):
+            Run(run).weights("best"), Run(run).weights("latest")
+    except InputError as error:
+        return f"left damaged: {error}"
+    return ""
+
+
+# ---- everything else that writes -----------------------------------------------------------------------------------
+
+
+def other_commands(folder: Path) -> Iterator[Outcome]:
+    os.environ["SOURCE_DATE_EPOCH"] = "0"  # so that a picture drawn again is the same file
+    matplotlib.rcParams["svg.hashsalt"] = "the same"
+    base, place = folder / "base", folder / "place"
+    prepare_base(place)  # where it will be used, because pictures of a run have its path as title
+    place.rename(base)
+    for name, line in COMMANDS.items():
+        arguments = split(line, place)
+        begin(base, place)
+        steps = operations(place, arguments)
+        wanted = fingerprint(place)
+        for fault in FAULTS:
+            for number in range(1, len(steps) + 1):
+                begin(base, place)
+                case = f"{name}: {fault} at {number} of {len(steps)}, `{steps[number - 1]}`"
+                yield Outcome(
+                    f"disk {fault} in other commands", case, survived(place, arguments, number, fault, wanted)
+                )
+
+
+def split(line: str, place: Path) -> list[str]:
+    """The words of a command, with paths into `place`."""
+    mine = re.compile(r"run|encoder|text\.txt|out/.*")
+    return [f"{place}/{word}" if mine.fullmatch(word) else word for word in shlex.split(line)]
+
+
+def prepare_base(base: Path) -> None:
+    """A run, an encoder's run and a text; and the outputs of all commands, so that each has something to replace."""
+    base.mkdir()
+    (base / "out").mkdir()
+    (base / "text.txt").write_text("1 2 3\n3 2 1\n2 2 2\n" * 20)
+    counting = merge(RECIPE.to_dict(), {"data": {"task": "count"}, "model": {"encoder_layers": 1}})
+    counting["model"].pop("decoder_layers")
+    for name, recipe in (("run", RECIPE.to_dict()), ("encoder", counting)):
+        (base / "recipe.toml").write_text(tomli_w.dumps(recipe))
+        succeed(["train", str(base / "recipe.toml"), "--run", str(base / name), "--set", "training.keep_last=3"])
+    for line in COMMANDS.values():
+        succeed(split(line, base))
+
+
+def succeed(arguments: list[str]) -> None:
+    (end,) = command(arguments)
+    if end.status:
+        raise RuntimeError(f"clearhead {' '.join(arguments)} ended with {end.status}: {end.said}")
+
+
+def begin(base: Path, place: Path) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(base, place)
+
+
+def survived(place: Path, arguments: list[str], number: int, fault: str, wanted: dict[str, Any]) -> str:
+    """Each output is there, the old one or the new one, which are the same; and after that the command works."""
+    (end,) = command(arguments, lambda: intercept(place, fail_at(number, fault)))
+    if wrong := complaint(end, place, fault):
+        return wrong
+    for old in place.glob("**/.old.*"):
+        # a folder is replaced by two renames: if the second cannot be done, nor the first undone, the old one is here
+        if not (named := old.with_name(old.name.split(".")[2])).exists():
+            old.rename(named)
+    if wrong := difference(visible(fingerprint(place)), visible(wanted)):
+        return wrong
+    (end,) = command(arguments)
+    if end.status:
+        return f"tried again, it ended with status {end.status}: {end.said[-600:]}"
+    return difference(visible(fingerprint(place)), visible(wanted))

@@ -1,0 +1,117 @@
+"""A command in a forked process: everything is imported once, and a crash, a hang or a grab for memory stays there."""
+
+import io
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import torch
+
+import clearhead.decoding.pictures
+import clearhead.training.session  # noqa: F401 (imported here, so that no child needs to)
+from clearhead.cli.main import main
+
+# What commands import, or torch does when it is first asked for a shape, an optimizer or a picture: done once, here.
+for _module in ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "pydantic", "sacrebleu.metrics"):
+    import_module(_module)
+torch.empty(2, device="meta").normal_()
+torch.optim.Adam([torch.zeros(1, requires_grad=True)])
+
+MEMORY = 3 << 30  # bytes of address space on top of what is taken already
+PATIENCE = 60.0  # seconds, far more than any command here needs
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its status, or minus the signal; None if it had to be stopped."""
+
+    status: int | None
+    out: bytes
+    err: str
+    peak: int = 0  # bytes in memory at most, those that it was forked with included
+
+    def fault(self) -> str:
+        """What no command may ever do, if it did."""
+        if self.status is None:
+            return "it did not end"
+        if self.status < 0:
+            return f"ended by {signal.Signals(-self.status).name}: {self.err[-300:]}"
+        if "Traceback (most recent call last)" in self.err:
+            return f"a traceback: {self.err.strip().splitlines()[-1][:300]} {self.err.strip()[-700:]!r}"
+        if self.status not in (0, 2):
+            return f"status {self.status}: {self.err[-300:]}"
+        if self.status == 2 and not self.complaint.startswith("clearhead: error: "):
+            return f"status 2 without a word: {self.err[-300:]!r}"
+        return ""
+
+    @property
+    def complaint(self) -> str:
+        """The last line on standard error, which says what was wrong."""
+        return self.err.rstrip("\n").rpartition("\n")[2]
+
+
+def call(
+    words: Sequence[object],
+    first: Callable[[], None] = lambda: None,
+    folder: Path | None = None,
+    patience: float = PATIENCE,
+) -> Ended:
+    """`clearhead words…`, with an empty standard input; `first` is called in the process before it begins."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = os.fork()
+        if child == 0:
+            _run(words, first, folder, out.fileno(), err.fileno())
+        status, peak = _wait(child, patience)
+        out.seek(0)
+        err.seek(0)
+        return Ended(status, out.read(), err.read().decode("utf-8", "backslashreplace"), peak)
+
+
+def _run(words: Sequence[object], first: Callable[[], None], folder: Path | None, out: int, err: int) -> None:
+    """In the child: never returns."""
+    status = 70
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))  # type: ignore[misc]
+        sys.stdout, sys.stderr = (io.TextIOWrapper(io.BufferedWriter(io.FileIO(n, "w", closefd=False))) for n in (1, 2))
+        torch.set_num_threads(1)
+        if folder is not None:
+            os.chdir(folder)
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        sys.argv = ["clearhead", *map(str, words)]
+        first()
+        main()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(status)
+
+
+def _wait(child: int, patience: float) -> tuple[int | None, int]:
+    limit = time.monotonic() + patience
+    while time.monotonic() < limit:
+        found, status, used = os.wait4(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status), used.ru_maxrss * 1024
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None, 0

@@ -1,0 +1,93 @@
+"""The world around a command: streams that are closed or full, a disk that cannot be written, no home, no folder."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from bench.faults.command_child import CLOSED, UNCAUGHT, Ended, Surroundings, call, read_only
+from bench.faults.mistakes_of_options import Command
+from bench.faults.outcome import Outcome
+from bench.faults.sandbox import Sandbox
+
+STDIN = {"stdin closed": {"stdin": CLOSED}}
+STDOUT = {"stdout closed": {"stdout": CLOSED}, "stdout full": {"stdout": "/dev/full"}}
+STDERR = {"stderr closed": {"stderr": CLOSED}, "stderr full": {"stderr": "/dev/full"}}
+VARIABLES: dict[str, dict[str, str | None]] = {
+    "HOME unset": {"HOME": None},
+    "TERM=dumb": {"TERM": "dumb"},
+    "COLUMNS=20": {"COLUMNS": "20"},
+    "LANG=C": {"LANG": "C", "LC_ALL": "C"},
+}
+TIMED = {("profile",), ("lab", "run")}  # their output is never twice the same
+FAMILY = "mistakes: surroundings"
+
+
+def surroundings(commands: list[Command], place: Sandbox, small: bool) -> Iterator[Outcome]:
+    """Every command in every one; the sample: one that tells, one that writes files."""
+    chosen = {("checkpoints",), ("average",)} if small else {one.path for one in commands}
+    for command in commands:
+        if command.path in chosen:
+            yield from around(command, place)
+
+
+def around(command: Command, place: Sandbox) -> Iterator[Outcome]:
+    """How the command ends in each of them, against how it ends in peace."""
+    words, name, usual = command.base(), " ".join(command.path), Surroundings(place.here)
+    before = place.snapshot()
+    peace = call(words, usual)
+    writes = set(place.snapshot().items()) - set(before.items())
+    place.clean(before)
+    if peace.status != 0:
+        yield Outcome(FAMILY, name, f"cannot be tried: give words that work to EXTRA ({peace.err.strip()[-200:]})")
+        return
+
+    def compare(fault: str, where: Surroundings, refused: str = "", other: list[str] | None = None) -> Outcome:
+        ended = call(other or words, where)
+        place.clean(before)
+        told = where.stderr is None
+        same = fault in VARIABLES or refused or where.stdout is not None or command.path in TIMED
+        wrong = broken(ended, refused, told) or ("" if same or ended.out == peace.out else "writes something else")
+        return Outcome(FAMILY, f"{name}: {fault}", wrong)
+
+    for fault, streams in {**STDIN, **STDOUT, **STDERR}.items():
+        refused = "standard output" if fault in STDOUT and peace.out else ""
+        yield compare(fault, replace(usual, **streams), refused)  # type: ignore[arg-type]
+    if any(one.metavar == "FILE" and not one.is_option for one in command.parameters):
+        without = [word for word in words if word not in (place.path("lines.txt"), place.path("ids.txt"))]
+        yield compare("stdin closed and needed", replace(usual, stdin=CLOSED), "standard input", without)
+    for fault, variables in VARIABLES.items():
+        encoding = "ascii" if fault == "LANG=C" else "utf-8"
+        yield compare(fault, replace(usual, variables=variables, encoding=encoding))
+    yield pipe(name, words, usual, peace)
+    place.clean(before)
+    needed = "ead-only file system" if writes else ""
+    yield compare("read-only disk", replace(usual, before=read_only(place.folder)), needed)
+    gone = place.folder / "gone"
+    gone.mkdir()
+    yield compare("folder removed", replace(usual, folder=gone, before=gone.rmdir))
+    if gone.is_dir():
+        gone.rmdir()
+
+
+def broken(ended: Ended, refused: str, told: bool) -> str:
+    """What is wrong: anything but status 0, or a refusal in one line that says `refused`."""
+    last = (ended.err.strip().splitlines() or [""])[-1][:300]
+    if ended.hung or ended.status < 0 or ended.status in (UNCAUGHT, 120) or "Traceback" in ended.err:
+        return f"status {ended.status}, hangs: {ended.hung}, {last}"
+    if not refused:
+        return "" if ended.status == 0 else f"status {ended.status}: {last}"
+    if ended.status != 2 or (told and (refused not in last or not last.startswith("clearhead: error: "))):
+        return f"status {ended.status}, wanted a refusal for {refused!r}: {last}"
+    return ""
+
+
+def pipe(name: str, words: list[str], usual: Surroundings, peace: Ended) -> Outcome:
+    """A reader who has left: quietly, with status 1 where there was something to write."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = call(words, replace(usual, stdout=str(Path("/proc/self/fd") / str(writing))))
+    os.close(writing)
+    wanted = 1 if peace.out else 0
+    wrong = "" if ended.status == wanted and "rror" not in ended.err else f"status {ended.status}: {ended.err[-200:]}"
+    return Outcome(FAMILY, f"{name}: nobody reads", wrong)

@@ -1,0 +1,308 @@
+"""Every file of a run, damaged in every way, under every command.
+
+A command ends with status 0 and the result that it gives on the undamaged run, or with status 2 and a last line that
+names the file; never with a traceback, a signal or a hang. What was whole stays whole: all other files have the bytes
+they had, but for those that the command is there to write. Commands that take what is whole and leave the rest out
+(a listing, a plot, an average, a training that goes on) may also say so and go on.
+"""
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.faults.forked import Ended, call
+from bench.faults.hostile import hostile
+from bench.faults.outcome import Outcome
+
+FAMILY = "a file of a run damaged"
+MODEL = 'preset = "tiny"\nd_model = 8\nheads = 2\nd_ff = 8\nencoder_layers = 1\ndecoder_layers = 1\n'
+TRAINING = """[training]
+steps = 6
+max_tokens = 64
+warmup = 2
+peak = 0.01
+validate_every = 2
+keep_last = 3
+log_every = 1
+samples = 0
+threads = 1
+"""
+DATA = {
+    "pairs": 'task = "copy"\nexamples = 60\nheld_out = 5\nsymbols = 6\nlongest = 6\n',
+    "text": 'text = "text.txt"\ndocuments = "line"\ncontext = 16\n[tokenizer]\nvocab_size = 270\n',
+    "counts": 'task = "count"\nexamples = 60\nheld_out = 5\nsymbols = 6\nlongest = 6\n',
+}
+LINES = {"pairs": "1 2 3\n0 5\n", "text": "the cat sat\na dog\n", "counts": "1 2 3\n0 5\n"}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command on a run: its words, what of the run it may write, and whether it may leave out what is damaged."""
+
+    words: tuple[str, ...]
+    reads: tuple[str, ...]  # patterns of the run's files; of the others it must not even notice garbage
+    writes: tuple[str, ...] = ()
+    leaves_out: bool = False  # … and say so
+    result: str = ""  # a file of the run that must be as ever, where standard output is not the result
+
+
+RESUME = ("train", "recipe.toml", "--run", "RUN", "--set", "training.steps=8")
+TRAINED = ("latest", "best", "metrics.jsonl", "train.log", "config.toml", "tokenizer.json", ".lock", "checkpoints/")
+ALL = ("*",)
+QUICK = ("translate", "score", "checkpoints", "train", "tokenizer encode")  # for the sample of the tests
+DESCRIBE = ("shapes", "plot", "checkpoints", "tokenizer info", "tokenizer encode", "tokenizer explain")
+WEIGHTS = ("config.toml", "tokenizer.json", "best", "latest", "*/state.json", "*/model.safetensors")
+COMMON = {
+    "checkpoints": Command(("checkpoints", "RUN"), ("config.toml", "best", "latest", "*/state.json"), leaves_out=True),
+    "average": Command(
+        ("average", "RUN", "--last", "2"),
+        ("config.toml", "*/state.json", "*/model.safetensors"),
+        ("checkpoints/average", ".lock"),
+        True,
+        "checkpoints/average/model.safetensors",
+    ),
+    "plot": Command(("plot", "RUN"), ("config.toml", "metrics.jsonl"), ("plots",), True),
+    "shapes": Command(("shapes", "RUN", "--json", "--batch", "1", "--length", "8"), ("config.toml",)),
+    "train": Command(RESUME, ALL, TRAINED, True, "checkpoints/step_00000008/model.safetensors"),
+    "evaluate": Command(("evaluate", "RUN", "--json", "--limit", "2"), WEIGHTS),
+    "attention": Command(("attention", "RUN", "1 2"), WEIGHTS, ("plots",)),
+    "tokenizer info": Command(("tokenizer", "info", "RUN", "--json"), ("tokenizer.json",)),
+    "tokenizer encode": Command(("tokenizer", "encode", "RUN", "lines.txt"), ("tokenizer.json",)),
+}
+COMMANDS = {
+    "pairs": {
+        "translate": Command(("translate", "RUN", "lines.txt"), WEIGHTS),
+        "translate --checkpoint average": Command(
+            ("translate", "RUN", "lines.txt", "--checkpoint", "average"), WEIGHTS
+        ),
+        "translate --checkpoint step_2": Command(("translate", "RUN", "lines.txt", "--checkpoint", "step_2"), WEIGHTS),
+        "score": Command(("score", "RUN", "--source", "lines.txt", "--target", "lines.txt"), WEIGHTS),
+        **COMMON,
+    },
+    "text": {
+        "generate": Command(("generate", "RUN", "the", "--max-tokens", "4", "--seed", "1"), WEIGHTS),
+        "score": Command(("score", "RUN", "--text", "lines.txt"), WEIGHTS),
+        "tokenizer explain": Command(("tokenizer", "explain", "the cat", "-t", "RUN"), ("tokenizer.json",)),
+        **COMMON,
+    },
+    "counts": {
+        "encode": Command(("encode", "RUN", "lines.txt", "--mean"), WEIGHTS),
+        "encode --predict": Command(("encode", "RUN", "lines.txt", "--predict"), WEIGHTS),
+        **COMMON,
+    },
+}
+
+
+# ---- the runs ------------------------------------------------------------------------------------------------------
+
+
+def prepare(folder: Path, kind: str, with_other: bool = False) -> None:
+    """`folder` with a recipe, a run that it made, some lines, and perhaps another run of other sizes."""
+    folder.mkdir()
+    (folder / "text.txt").write_text("".join(f"the cat {n} sat on the mat and the dog {n * n}\n" for n in range(200)))
+    (folder / "lines.txt").write_text(LINES[kind])
+    (folder / "recipe.toml").write_text(f"[model]\n{MODEL}[data]\n{DATA[kind]}{TRAINING}")
+    (folder / "other.toml").write_text((folder / "recipe.toml").read_text().replace("d_ff = 8", "d_ff = 16"))
+    other = ("--set", "data.symbols=7") if kind != "text" else ("--set", "tokenizer.vocab_size=280")
+    for words in (
+        ("train", "recipe.toml", "--run", "whole"),
+        ("average", "whole", "--last", "2"),
+        *(
+            (("train", "other.toml", "--run", "other", *other), ("average", "other", "--last", "2"))
+            if with_other
+            else ()
+        ),
+    ):
+        ended = call(words, folder=folder)
+        if ended.status != 0:
+            raise RuntimeError(f"clearhead {' '.join(words)}: {ended.err}")
+
+
+def files_of(run: Path) -> list[str]:
+    return sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
+
+
+# ---- the damage: each takes the file and the same file of another run ------------------------------------------------
+
+Damage = Callable[[Path, Path], None]
+
+
+def replaced(change: Callable[[bytes], bytes]) -> Damage:
+    def damage(path: Path, other: Path) -> None:
+        path.write_bytes(change(path.read_bytes()))
+
+    return damage
+
+
+def flipped(content: bytes) -> bytes:
+    """One bit of a byte in the middle."""
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 0x40]) + content[middle + 1 :] if content else b"\xff"
+
+
+def folder_instead(path: Path, other: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def link_to_nowhere(path: Path, other: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+def of_another_run(path: Path, other: Path) -> None:
+    shutil.copy(other, path)
+
+
+DAMAGES: dict[str, Damage] = {
+    "missing": lambda path, other: path.unlink(),
+    "empty": replaced(lambda content: b""),
+    "truncated": replaced(lambda content: content[: len(content) // 2]),
+    "flipped byte": replaced(flipped),
+    "garbage": replaced(lambda content: bytes(range(256)) * 8),
+    "a folder": folder_instead,
+    "a link to nowhere": link_to_nowhere,
+    "unreadable": lambda path, other: None,  # the process is refused it, see `refuse`
+    "of another run": of_another_run,
+    "deeply nested": replaced(lambda content: b"[" * 200_000),
+    "a number of 5,000 digits": replaced(lambda content: b'{"step": ' + b"9" * 5000 + b"}"),
+}
+
+
+def refuse(path: Path) -> None:
+    """From now on, and in this process for good, the file cannot be opened: so even root meets EACCES."""
+    refused = str(path)
+
+    def hear(event: str, given: tuple[Any, ...]) -> None:
+        named = event == "open" and isinstance(given[0], str | bytes | os.PathLike)
+        if named and os.path.abspath(os.fsdecode(given[0])) == refused:
+            raise PermissionError(13, "Permission denied", refused)
+
+    sys.addaudithook(hear)
+
+
+# ---- one case ------------------------------------------------------------------------------------------------------
+
+
+def prints(run: Path) -> dict[str, str]:
+    return {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in files_of(run)}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A folder with a run of one kind, and what each command makes of it undamaged."""
+
+    folder: Path
+    kind: str
+    right: dict[str, tuple[bytes, str]]  # as far as it was asked for
+
+    def expected(self, name: str) -> tuple[bytes, str]:
+        """The result of a command on the undamaged run."""
+        if name not in self.right:
+            command = COMMANDS[self.kind][name]
+            with tempfile.TemporaryDirectory(dir=self.folder, prefix="run-") as place:
+                run = Path(place) / "damaged"
+                shutil.copytree(self.folder / "whole", run)
+                ended = call(self.words(command, str(run)), folder=self.folder)
+                if ended.status != 0:
+                    raise RuntimeError(f"clearhead {name} on a whole run: {ended.err}")
+                self.right[name] = self.result(command, run, ended)
+        return self.right[name]
+
+    def words(self, command: Command, run: str) -> list[str]:
+        return [run if word == "RUN" else word for word in command.words]
+
+    def result(self, command: Command, run: Path, ended: Ended) -> tuple[bytes, str]:
+        """What the command is there for: its output (wherever the run lies), or the file that it writes."""
+        out = ended.out.replace(str(run).encode(), b"RUN")
+        path = run / command.result
+        return b"" if command.result else out, hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+    def attempt(self, name: str, damage: Callable[[Path], None], file: str, first: bool = False) -> str:
+        """Damage a copy of the run, give it to a command; what went wrong, if anything did."""
+        command = COMMANDS[self.kind][name]
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix="run-") as place:
+            run = Path(place) / "damaged"
+            shutil.copytree(self.folder / "whole", run, symlinks=True)
+            damage(run / file)
+            before = prints(run)
+            refused = (lambda: refuse(run / file)) if first else (lambda: None)
+            ended = call(self.words(command, str(run)), refused, self.folder)
+            return ended.fault() or self.judge(name, command, run, file, before, ended)
+
+    def judge(self, name: str, command: Command, run: Path, file: str, before: dict[str, str], ended: Ended) -> str:
+        if ended.status == 2 and not names(ended.complaint, file):
+            return f"status 2, but {file} is not named: {ended.complaint}"
+        right = self.expected(name) == self.result(command, run, ended)
+        said = ended.out.decode("utf-8", "replace") + ended.err
+        if ended.status == 0 and not right and not (command.leaves_out and names(said, file)):
+            return f"status 0, but another result: {said[-300:]}"
+        now = prints(run)
+        for other, value in before.items():
+            gone = ended.status == 0 and other.startswith("checkpoints/") and name == "train" and other not in now
+            if (
+                other != file
+                and now.get(other) != value
+                and not gone
+                and not other.startswith(command.writes or ("\0",))
+            ):
+                return f"{other} is not what it was"
+            if ended.status == 2 and other != file and other not in now:
+                return f"{other} is gone"
+        return ""
+
+
+def names(text: str, file: str) -> bool:
+    """Whether a message leads to the file: by its name, or for a checkpoint's file by the checkpoint."""
+    parts = Path(file).parts
+    if file == "config.toml" and "was begun with" in text:  # by a setting that it holds
+        return True
+    return parts[-1] in text or (len(parts) == 3 and parts[1] in text)
+
+
+def benches(folder: Path, kinds: tuple[str, ...]) -> Iterator[Bench]:
+    for kind in kinds:
+        prepare(folder / kind, kind, with_other=True)
+        yield Bench(folder / kind, kind, {})
+
+
+def run(small: bool) -> Iterator[Outcome]:
+    with tempfile.TemporaryDirectory() as name:
+        for bench in benches(Path(name), ("pairs",) if small else tuple(COMMANDS)):
+            yield from cases(bench, 61, QUICK) if small else cases(bench, 1, tuple(COMMANDS[bench.kind]))
+
+
+def cases(bench: Bench, every: int, commands: tuple[str, ...]) -> Iterator[Outcome]:
+    """Every so-manieth of all cases of these commands."""
+    number = 0
+    other = bench.folder / "other"
+    for file in files_of(bench.folder / "whole"):
+        ways: list[tuple[str, Callable[[Path], None], bool]] = [
+            (
+                title,
+                partial(lambda damage, path, file: damage(path, other / file), damage, file=file),
+                title == "unreadable",
+            )
+            for title, damage in DAMAGES.items()
+        ]
+        ways += [(title, damage, False) for title, damage in hostile(file).items()]
+        for title, damage, first in ways:
+            for name in commands:
+                command = COMMANDS[bench.kind][name]
+                reads = any(fnmatch(file, pattern) for pattern in command.reads)
+                # what only describes a file describes another run's as well
+                if (not reads and title != "garbage") or (title == "of another run" and name in DESCRIBE):
+                    continue
+                number += 1
+                if number % every == 0:
+                    wrong = bench.attempt(name, damage, file, first)
+                    family = FAMILY if title in DAMAGES else "hostile values with right checksums"
+                    yield Outcome(family, f"{bench.kind}: {file}: {title}: {name}", wrong)
