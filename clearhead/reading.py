@@ -79,7 +79,7 @@ def _upto(file: Any, most: int) -> bytes:
 
 
 def unpack(content: bytes, path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a gzip file. One that grows beyond all text (1,000 times) is made to fill memory, and refused."""
+    """The bytes of a gzip file. One that grows beyond all text (RATIO) is made to fill memory, and refused."""
     most = min(memory(), max(UNPACKED, RATIO * len(content)))
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:

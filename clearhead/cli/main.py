@@ -11,7 +11,7 @@ from clearhead.cli import commands
 from clearhead.cli.failures import refusal
 from clearhead.cli.streams import abandon_output, prepare_streams
 from clearhead.cli.usage import STYLE, UsageError, mistake
-from clearhead.errors import InputError
+from clearhead.errors import InputError, visible
 
 app = typer.Typer(
     name="clearhead",
@@ -85,8 +85,8 @@ def main() -> None:
 
 
 def complain(said: str) -> None:
-    """One line, whatever a message has in it."""
-    print(f"clearhead: error: {' '.join(said.splitlines())}", file=sys.stderr)
+    """One line, whatever a message has in it; the words of a command may hold escapes, too."""
+    print(f"clearhead: error: {visible(' '.join(said.splitlines()))}", file=sys.stderr)
     try:
         sys.stdout.flush()
     except (InputError, BrokenPipeError):

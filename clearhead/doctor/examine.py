@@ -75,7 +75,7 @@ def after_raising(name: str, subject: Subject, error: Exception) -> list[Finding
     if never and raised.what.startswith("forward"):
         raise InputError(f"{raised.told()}; at {raised.where}: it never worked, though the description says it would")
     if raised.refused and not never:
-        raise NotArmed(f"the model refuses: {raised.told()}") from error
+        raise NotArmed(f"the model refuses: {raised.told()} (at {raised.where})") from error
     worked = "it never worked" if never else "though other inputs of this kind work"
     message = f"{raised.told()}: {worked}"
     evidence = {"error": raised.kind, "what": raised.what, "shapes": raised.shapes}

@@ -116,7 +116,12 @@ def test_a_model_that_raises_while_it_is_examined_gives_no_traceback(folder: Pat
     )
     done = run("moody.py", "--only", "future")
     assert isinstance(done.exception, InputError | SystemExit)
-    assert "forward raised OSError for (2, 11): not two" in str(done.exception)
+    assert "forward raised OSError for (2, 11): not two (at " in str(done.exception)
+    assert "moody.py:5: raise OSError('not two'))" in str(done.exception)
+
+
+def test_a_name_without_a_module_is_told_as_it_was_typed(folder: Path) -> None:
+    assert "':GPT' names no module; wanted module:name" in str(run(":GPT").exception)
 
 
 # ---- continuous integration ---------------------------------------------------------------------------------------

@@ -47,6 +47,8 @@ def split(target: str) -> tuple[str, str]:
     head, colon, name = target.rpartition(":")
     if not colon or "/" in name or "\\" in name:
         return target, ""
+    if not head:
+        raise InputError(f"{target!r} names no module; wanted module:name or file.py:name, as in model.py:GPT")
     return head, name
 
 

@@ -3,7 +3,6 @@
 import inspect
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
@@ -87,9 +86,3 @@ def tokens_of(found: list[Argument]) -> list[Argument]:
     if len(every) >= 2 and any(second(one.name) for one in every[1:]):
         return [every[0], next(one for one in every[1:] if second(one.name))]
     return every[:1]
-
-
-def methods(model: nn.Module, pattern: str) -> list[tuple[str, Any]]:
-    """Methods of the user's own classes whose name fits."""
-    names = [name for name in dir(type(model)) if re.search(pattern, name) and not name.startswith("__")]
-    return [(name, getattr(model, name)) for name in names if callable(getattr(model, name, None))]
