@@ -1,19 +1,22 @@
 """What an experiment is: a claim, arms, a measure, and a rule for the verdict.
 
 An arm is one way of doing the thing (with scaling, without). `measure` runs one arm with one seed and gives numbers;
-`verdict` and `figure` see nothing but those numbers, so that anyone can recompute them from what is stored. The rule is
-written in words beside the function that applies it, and the words are what the report prints.
+verdicts, headline and figure see nothing but those numbers, so that anyone can recompute them from what is stored. What
+people say often says several things at once ("cuts parameters and improves perplexity"), so a claim has parts, each a
+statement that is true or false by itself, with a rule and a verdict of its own. The rule is written in words beside the
+function that applies it, and the words are what the report prints.
 
 Sizes, arms and rules are chosen with the help of pilot runs. So that a rule is never judged by the numbers that it was
 made from, pilots have seeds of their own, which no report shows.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from clearhead.errors import InputError
-from clearhead.lab.intervals import Interval, interval
+from clearhead.lab.intervals import Interval, interval, share_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +32,7 @@ PILOT_SEED, FIRST_SEED = 1, 101  # pilots count from 1; what is reported counts 
 
 
 class Verdict(NamedTuple):
-    """One of four words, and a sentence with the numbers that led to it."""
+    """One of four words, and a sentence with the numbers that led to it: how large the effect is, and what it costs."""
 
     word: Word
     sentence: str
@@ -45,11 +48,12 @@ class Cell:
 
 
 class Results:
-    """All cells of one experiment at one size."""
+    """All cells of one experiment at one size. `trials` says of numbers that are shares how many things each counts."""
 
-    def __init__(self, sizes: Sizes, cells: Iterable[Cell]) -> None:
+    def __init__(self, sizes: Sizes, cells: Iterable[Cell], trials: Mapping[str, int] | None = None) -> None:
         self.sizes = sizes
         self.cells = sorted(cells, key=lambda cell: cell.seed)
+        self.trials = trials or {}
 
     @property
     def seeds(self) -> int:
@@ -66,12 +70,15 @@ class Results:
         return self.interval(arm, name).mean
 
     def interval(self, arm: str, name: str) -> Interval:
-        """Mean and 95% interval over the seeds."""
-        return interval(self.each(arm, name))
+        """Mean and 95% interval over the seeds; of a share, one that lies between 0 and 1."""
+        return self.over_seeds(name, self.each(arm, name))
 
     def curve(self, arm: str, name: str) -> list[Interval]:
         """The same for each place of a list; as long as the shortest, where one ended early."""
-        return [interval(values) for values in zip(*self.each(arm, name), strict=False)]
+        return [self.over_seeds(name, values) for values in zip(*self.each(arm, name), strict=False)]
+
+    def over_seeds(self, name: str, values: Sequence[float]) -> Interval:
+        return share_interval(values, self.trials[name]) if name in self.trials else interval(values)
 
     def intervals(self, arms: Iterable[str], name: str) -> dict[str, Interval]:
         """`interval` of each arm."""
@@ -93,22 +100,45 @@ class Results:
 
 
 @dataclass(frozen=True)
+class Part:
+    """One statement of a claim, and how its verdict follows from the numbers: in words, and as code."""
+
+    claim: str
+    rule: str
+    judge: Callable[[Results], Verdict]
+
+
+@dataclass(frozen=True)
 class Experiment:
     """One claim and how it is put to the test."""
 
     number: int  # the order in which they are listed
     name: str
-    claim: str
+    claim: str  # as people say it
+    parts: tuple[Part, ...]  # what it says, one statement at a time
     arms: Mapping[str, str]  # each arm's name, and what it is
     measured: str  # what is measured, in a sentence
-    rule: str  # how the verdict follows from the numbers, in words
     measure: Callable[[str, int, Sizes], Numbers]  # arm, seed, sizes
-    verdict: Callable[[Results], Verdict]
+    headline: Callable[[Results], str]  # what the figure shows, in a sentence
     figure: Callable[[Results], "Figure"]
     quick: Sizes
     full: Sizes
     columns: Mapping[str, str] = field(default_factory=dict)  # numbers shown in the report's table, and their headings
+    shares: Mapping[str, Callable[[Sizes], int]] = field(default_factory=dict)  # numbers that are shares: of how many
     timed: bool = False  # measures time or memory: runs alone
+
+    @property
+    def why(self) -> str:
+        """What the experiment's file says of the reasons, behind its first line."""
+        text = inspect.getmodule(self.measure).__doc__ or ""
+        return " ".join(text.split("\n\n", 1)[-1].split())
+
+    def results(self, sizes: Sizes, cells: Iterable[Cell]) -> Results:
+        return Results(sizes, cells, {name: of(sizes) for name, of in self.shares.items()})
+
+    def verdicts(self, results: Results) -> list[Verdict]:
+        """A verdict for each part of the claim."""
+        return [part.judge(results) for part in self.parts]
 
     def sizes(self, quick: bool, seeds: int | None = None) -> dict[str, Any]:
         sizes = dict(self.quick if quick else self.full)

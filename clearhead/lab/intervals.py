@@ -1,6 +1,9 @@
 """Means over a few seeds, with an honest interval: Student's t, because three seeds say little about the spread.
 
-The quantiles are a table, which is shorter than the function that computes them.
+Shares (of lists copied, of dates read) lie between 0 and 1, where "0.68 ± 0.91" is no interval. Theirs is Wilson's
+(1927), which never leaves that range, with the number of trials that the spread between seeds leaves: lists copied by
+one trained model stand or fall together (Korn and Graubard, 1998). The quantiles are a table, which is shorter than
+the function that computes them.
 """
 
 import math
@@ -24,7 +27,10 @@ class Interval(NamedTuple):
         return (self.high - self.low) / 2
 
     def __str__(self) -> str:
-        """Two digits of the interval, and as many of the mean as it leaves standing."""
+        """Two digits of the interval, and as many of the mean as it leaves standing; both ends where it is lopsided."""
+        if abs(self.high + self.low - 2 * self.mean) > 1e-6 * max(self.half, 1e-12):
+            places = max(2, min(4, 1 - math.floor(math.log10(self.half))))
+            return f"{self.mean:.{places}f} ({self.low:.{places}f} to {self.high:.{places}f})"
         if self.half <= 5e-5 * abs(self.mean):
             return short(self.mean)
         if max(abs(self.mean), self.half) < 1e-3:
@@ -43,6 +49,22 @@ def interval(values: Sequence[float]) -> Interval:
     quantile = T[count - 2] if count - 2 < len(T) else NORMAL
     half = quantile * spread / math.sqrt(count)
     return Interval(mean, mean - half, mean + half)
+
+
+def share_interval(values: Sequence[float], trials: int) -> Interval:
+    """The same of shares, each of so many trials: Wilson's interval, for as many trials as would spread like that."""
+    count = len(values)
+    share = math.fsum(values) / count
+    effective, quantile = float(count * trials), NORMAL
+    if count > 1:
+        quantile = T[count - 2] if count - 2 < len(T) else NORMAL
+        variance = math.fsum((value - share) ** 2 for value in values) / (count - 1) / count  # of the mean
+        if variance * effective > share * (1 - share):  # they spread more than independent trials would
+            effective = share * (1 - share) / variance
+    shrink = 1 + quantile**2 / effective
+    centre = (share + quantile**2 / (2 * effective)) / shrink
+    half = quantile / shrink * math.sqrt(share * (1 - share) / effective + quantile**2 / (4 * effective**2))
+    return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
 
 
 def short(value: float) -> str:

@@ -5,6 +5,7 @@ beside the figures, so that whoever doubts a verdict can apply its rule again.
 """
 
 import html
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ INTRODUCTION = (
     "People repeat claims about Transformers. Here each one is a small experiment: a claim, arms, seeds, a measure, "
     "and a rule for the verdict. Arms, sizes and rules were chosen with pilot runs, whose seeds lie below "
     f"{FIRST_SEED} and whose numbers are not shown; what is shown was measured afterwards, with seeds from "
-    f"{FIRST_SEED} on. Ranges are 95% intervals over the seeds (Student's t); differences are taken seed by seed. The "
-    "models are tiny, and a verdict speaks of them alone."
+    f"{FIRST_SEED} on. Ranges are 95% intervals over the seeds (Student's t; for shares Wilson's, widened by how far "
+    "seeds differ); differences are taken seed by seed. A claim that says several things has a verdict for each. The "
+    "models are tiny, and a verdict speaks of them alone. The verdicts by statement are younger than most of the "
+    "numbers: these were measured for a claim as a whole, and will be measured anew with seeds that no rule has seen."
 )
 
 
@@ -30,7 +33,7 @@ class Entry:
 
     experiment: Experiment
     results: Results
-    verdict: Verdict
+    verdicts: list[Verdict]
     quick: bool
     content: dict[str, Any]  # the JSON document
     svg: str
@@ -45,7 +48,8 @@ def entry(experiment: Experiment, folder: Path) -> Entry | None:
     quick = (whole or [*found])[0]
     results = found[quick]
     content = store.gathered(experiment, results, folder, quick)
-    return Entry(experiment, results, experiment.verdict(results), quick, content, to_svg(experiment.figure(results)))
+    svg = to_svg(experiment.figure(results))
+    return Entry(experiment, results, experiment.verdicts(results), quick, content, svg)
 
 
 def write_report(experiments: list[Experiment], folder: Path, out: Path) -> list[Entry]:
@@ -58,6 +62,8 @@ def write_report(experiments: list[Experiment], folder: Path, out: Path) -> list
         name = one.experiment.name
         write_whole(out / "lab" / f"{name}.svg", one.svg)
         store.write_json(out / "lab" / f"{name}.json", one.content)
+    words = {one.experiment.name: [verdict.word for verdict in one.verdicts] for one in entries if not one.quick}
+    store.write_json(out / "lab" / store.WORDS, words)
     shown = {one.experiment.name for one in entries}
     missing = ", ".join(experiment.name for experiment in experiments if experiment.name not in shown)
     introduction = INTRODUCTION + (f" Not run yet: {missing}." if missing else "")
@@ -82,14 +88,27 @@ def size_words(one: Entry) -> str:
     return ", ".join(words)
 
 
-def finding(one: Entry) -> str:
-    """The verdict as a sentence of its own, or as the rest of "holds only if …"."""
-    sentence = one.verdict.sentence
-    return sentence if one.verdict.word == "holds only if" else sentence[:1].upper() + sentence[1:]
+def spoken(verdict: Verdict) -> str:
+    """The verdict as a sentence: its word, then its reasons."""
+    word, sentence = verdict
+    if word == "holds only if":
+        return f"**{word}** {sentence}."
+    return f"**{word}.** {sentence[:1].upper()}{sentence[1:]}."
 
 
-def full_stop(one: Entry) -> str:
-    return "" if one.verdict.word == "holds only if" else "."
+def warned(one: Entry) -> str:
+    """A sentence for quick results whose verdicts are not those of the full set."""
+    differ = disagreements(one.experiment, one.verdicts) if one.quick else []
+    return f" Measured at the quick size; at full size {'; '.join(differ)}." if differ else ""
+
+
+def disagreements(experiment: Experiment, verdicts: list[Verdict]) -> list[str]:
+    """Parts of a claim that the full set judges otherwise, each in a few words."""
+    full = store.published().get(experiment.name, [])
+    if len(full) != len(verdicts):
+        return []
+    pairs = zip(experiment.parts, verdicts, full, strict=True)
+    return [f"“{part.claim}” {word}" for part, verdict, word in pairs if verdict.word != word]
 
 
 def source_link(one: Entry) -> str:
@@ -102,35 +121,38 @@ def markdown(entries: list[Entry], introduction: str) -> str:
         introduction,
         "This page is written by `clearhead lab report --out docs`; the numbers behind each figure are in "
         "[lab/](lab/). [How to add an experiment](adding-an-experiment.md).",
-        table(
-            [
-                ["claim", "verdict"],
-                *(
-                    [
-                        f"[{one.experiment.name}](#{one.experiment.name}): {one.experiment.claim}",
-                        f"*{one.verdict.word}*",
-                    ]
-                    for one in entries
-                ),
-            ]
-        ),
+        table([["experiment", "statement", "verdict"], *summary(entries)]),
     ]
     for one in entries:
         experiment = one.experiment
+        said = zip(experiment.parts, one.verdicts, strict=True)
         parts += [
             f"## {experiment.name}",
-            f"**Claim.** {experiment.claim}",
-            f"**Verdict: *{one.verdict.word}*{full_stop(one)}** {finding(one)}.",
+            f"**Claim.** {experiment.claim}{warned(one)}",
+            "\n".join(f"- *{part.claim}* {spoken(verdict)}" for part, verdict in said),
+            f"**Why.** {experiment.why}",
+            f"**{experiment.headline(one.results)}**",
             f"![{experiment.measured}](lab/{experiment.name}.svg)",
             table(numbers_table(one)),
             "**Arms.** " + "; ".join(f"*{arm}*: {what}" for arm, what in experiment.arms.items()) + ".",
             f"**Measured.** {experiment.measured}",
-            f"**Rule.** {experiment.rule}",
+            "**Rules.**\n\n" + "\n".join(f"- *{part.claim}* {part.rule}" for part in experiment.parts),
             f"`{one.content['command']}` ({size_words(one)}), {one.content['seconds'] / 60:.1f} minutes of measuring, "
             f"summed over arms and seeds: {one.content['machine']}. [Code](../{source_link(one)}), "
             f"[numbers](lab/{experiment.name}.json).",
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def summary(entries: list[Entry]) -> list[list[str]]:
+    """A row for each statement of each claim; the experiment's name stands before its first."""
+    rows = []
+    for one in entries:
+        name = f"[{one.experiment.name}](#{one.experiment.name})"
+        for part, verdict in zip(one.experiment.parts, one.verdicts, strict=True):
+            rows.append([name, part.claim, f"*{verdict.word}*"])
+            name = ""
+    return rows
 
 
 def table(rows: list[list[str]]) -> str:
@@ -152,14 +174,15 @@ def page(entries: list[Entry], introduction: str) -> str:
     """One HTML file that needs nothing from elsewhere."""
     rows = "".join(
         f'<tr><td><a href="#{one.experiment.name}">{one.experiment.name}</a></td>'
-        f"<td>{html.escape(one.experiment.claim)}</td><td>{one.verdict.word}</td></tr>"
+        f"<td>{html.escape(part.claim)}</td><td>{verdict.word}</td></tr>"
         for one in entries
+        for part, verdict in zip(one.experiment.parts, one.verdicts, strict=True)
     )
     body = "".join(map(section, entries))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Clearhead: the lab</title>'
         f"<style>{CSS}</style></head><body><h1>The "
-        f"lab</h1><p>{html.escape(introduction)}</p><table><tr><th></th><th>claim</th><th>verdict</th></tr>{rows}</table>{body}</body></html>\n"
+        f"lab</h1><p>{html.escape(introduction)}</p><table><tr><th></th><th>statement</th><th>verdict</th></tr>{rows}</table>{body}</body></html>\n"
     )
 
 
@@ -177,13 +200,24 @@ def section(one: Entry) -> str:
     heading, *rows = numbers_table(one)
     cells = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     arms = "; ".join(f"<i>{html.escape(arm)}</i>: {html.escape(what)}" for arm, what in experiment.arms.items())
+    judged = "".join(
+        f"<li><i>{html.escape(part.claim)}</i> {emphasised(spoken(verdict))}</li>"
+        for part, verdict in zip(experiment.parts, one.verdicts, strict=True)
+    )
+    rules = "".join(f"<li><i>{html.escape(part.claim)}</i> {html.escape(part.rule)}</li>" for part in experiment.parts)
     return (
-        f'<h2 id="{experiment.name}">{experiment.name}</h2><p><b>Claim.</b> {html.escape(experiment.claim)}</p>'
-        f'<p><b class="verdict">{one.verdict.word}{full_stop(one)}</b> {html.escape(finding(one))}.</p>{svg}'
+        f'<h2 id="{experiment.name}">{experiment.name}</h2>'
+        f"<p><b>Claim.</b> {html.escape(experiment.claim + warned(one))}</p><ul>{judged}</ul>"
+        f"<p><b>Why.</b> {html.escape(experiment.why)}</p>"
+        f"<p><b>{html.escape(experiment.headline(one.results))}</b></p>{svg}"
         f"<table><tr>{''.join(f'<th>{html.escape(cell)}</th>' for cell in heading)}</tr>{cells}</table><p><b>Arms.</b> "
-        f"{arms}.</p><p><b>Measured.</b> {html.escape(experiment.measured)}</p><p><b>Rule.</b> "
-        f"{html.escape(experiment.rule)}</p>"
+        f"{arms}.</p><p><b>Measured.</b> {html.escape(experiment.measured)}</p><p><b>Rules.</b></p><ul>{rules}</ul>"
         f'<p class="small"><code>{one.content["command"]}</code> ({html.escape(size_words(one))}), '
         f"{one.content['seconds'] / 60:.1f} minutes of measuring, summed over arms and seeds: "
         f"{html.escape(one.content['machine'])}.</p>"
     )
+
+
+def emphasised(text: str) -> str:
+    """Markdown's bold word as HTML."""
+    return re.sub(r"\*\*(.+?)\*\*", r'<b class="verdict">\1</b>', html.escape(text))

@@ -65,7 +65,7 @@ def run(
             done(measure_cell(experiment.name, arm, seed, sizes, path))
     elif missing:
         measure_in_workers(experiment, sizes, missing, jobs, done)
-    return Results(sizes, cells.values())
+    return experiment.results(sizes, cells.values())
 
 
 def measure_in_workers(

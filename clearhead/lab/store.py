@@ -6,6 +6,7 @@ again. `gathered` puts all cells of an experiment into one document, for the rep
 
 import json
 import math
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from clearhead.lab.experiment import FIRST_SEED, Cell, Experiment, Results
 from clearhead.machine import machine
 
 FORMAT = "clearhead-lab-1"
+WORDS = "verdicts.json"  # the words of the full set; a copy of the published one lies beside this file
 
 
 def cell_path(folder: Path, name: str, quick: bool, arm: str, seed: int) -> Path:
@@ -80,12 +82,11 @@ def load(experiment: Experiment, folder: Path, quick: bool) -> Results | None:
             found[cell.arm][cell.seed] = cell
     common = set.intersection(*(set(cells) for cells in found.values()))
     cells = [found[arm][seed] for arm in experiment.arms for seed in sorted(common)]
-    return Results(sizes | {"seeds": len(common)}, cells) if common else None
+    return experiment.results(sizes | {"seeds": len(common)}, cells) if common else None
 
 
 def gathered(experiment: Experiment, results: Results, folder: Path, quick: bool) -> dict[str, Any]:
-    """All cells with the verdict that follows from them, how long they took and where, as one JSON document."""
-    verdict = experiment.verdict(results)
+    """All cells with the verdicts that follow from them, how long they took and where, as one JSON document."""
     paths = [cell_path(folder, experiment.name, quick, cell.arm, cell.seed) for cell in results.cells]
     contents = [read_json(path) for path in paths]
     return {
@@ -95,9 +96,22 @@ def gathered(experiment: Experiment, results: Results, folder: Path, quick: bool
         "machine": "; ".join(sorted({content["machine"] for content in contents})),
         "seconds": round(sum(content["seconds"] for content in contents), 1),
         "sizes": dict(results.sizes),
-        "verdict": {"word": verdict.word, "sentence": verdict.sentence},
+        "verdicts": verdicts(experiment, results),
         "cells": [{"arm": cell.arm, "seed": cell.seed, "numbers": cell.numbers} for cell in results.cells],
     }
+
+
+def verdicts(experiment: Experiment, results: Results) -> list[dict[str, str]]:
+    """Each part of the claim with the word and the sentence that its rule gives."""
+    found = zip(experiment.parts, experiment.verdicts(results), strict=True)
+    return [{"claim": part.claim, "word": verdict.word, "sentence": verdict.sentence} for part, verdict in found]
+
+
+def published() -> dict[str, list[str]]:
+    """For each experiment of the published report the words of its verdicts, one for each part of the claim."""
+    text = resources.files("clearhead.lab").joinpath(WORDS).read_text(encoding="utf-8")
+    words: dict[str, list[str]] = json.loads(text)
+    return words
 
 
 def command(experiment: Experiment, quick: bool, seeds: int) -> str:

@@ -33,7 +33,8 @@ def run_small(name: str, tmp_path: Path, seeds: int = 1, **changes: Any) -> Resu
     object.__setattr__(experiment, "quick", sizes | changes)
     try:
         results = run(experiment, tmp_path, quick=True, seeds=seeds, jobs=1)
-        assert experiment.verdict(results).sentence
+        assert all(verdict.sentence for verdict in experiment.verdicts(results))
+        assert experiment.headline(results)
         assert experiment.figure(results).axes
     finally:
         object.__setattr__(experiment, "quick", before)
@@ -83,7 +84,7 @@ def test_positions_in_bfloat16_are_right_on_toys_and_wrong_on_long_inputs(tmp_pa
     right = [point.mean for point in results.curve("plain", "error_float32")]
     assert max(right) < 1e-5
     assert max(wrong[:2]) < 1e-5 < 0.1 < wrong[2]
-    assert find("numerics").verdict(results).word == "holds"
+    assert [verdict.word for verdict in find("numerics").verdicts(results)] == ["holds"]
     assert results.mean("masks added twice", "lost_float32") == pytest.approx(0.5)  # the padded one of two sequences
     assert results.mean("naive softmax", "lost_float16") > 0
 

@@ -4,7 +4,7 @@ import math
 import random
 
 from clearhead.lab.experiment import Cell, Results
-from clearhead.lab.intervals import Interval, interval, short
+from clearhead.lab.intervals import Interval, interval, share_interval, short
 
 
 def test_known_interval() -> None:
@@ -46,3 +46,31 @@ def test_a_mean_is_shown_as_far_as_its_interval_leaves_it_standing() -> None:
         assert str(Interval(mean, mean - half, mean + half)) == text
     assert str(Interval(120_000.0, 120_000.0, 120_000.0)) == "120,000"
     assert str(Interval(0.0, 0.0, 0.0)) == "0"
+
+
+def test_known_interval_of_a_share() -> None:
+    """Wilson's for 81 of 263: 0.2553 to 0.3662 (Newcombe, 1998, table I)."""
+    found = share_interval([81 / 263], 263)
+    assert math.isclose(found.low, 0.2553, abs_tol=5e-5)
+    assert math.isclose(found.high, 0.3662, abs_tol=5e-5)
+    assert share_interval([0.0] * 3, 50).low < 1e-9
+    assert 0 < share_interval([0.0] * 3, 50).high < 0.2
+
+
+def test_seeds_that_differ_widen_the_interval_of_a_share_within_0_and_1() -> None:
+    """Three models that copy all, most and few of 400 lists are three observations, not 1,200."""
+    alike, apart = share_interval([0.68, 0.68, 0.68], 400), share_interval([1.0, 0.78, 0.26], 400)
+    assert alike.half < 0.06
+    assert 0 <= apart.low < 0.3
+    assert 0.9 < apart.high <= 1
+    assert str(apart) == f"0.68 ({apart.low:.2f} to {apart.high:.2f})"
+
+
+def test_coverage_of_shares() -> None:
+    """Of many intervals from three seeds of 50 trials, whose chances differ by seed, at least 95% hold the mean."""
+    generator, held = random.Random(0), 0
+    for _ in range(2000):
+        chances = [generator.betavariate(6, 2) for _ in range(3)]
+        found = share_interval([sum(generator.random() < chance for _ in range(50)) / 50 for chance in chances], 50)
+        held += found.low <= 0.75 <= found.high
+    assert 0.945 < held / 2000 < 0.995

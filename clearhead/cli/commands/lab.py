@@ -63,6 +63,7 @@ def run(
       clearhead lab run scaling --pilot          # seeds that no report shows
     """
     from clearhead.lab.catalogue import everything, find
+    from clearhead.lab.report import disagreements
     from clearhead.lab.runner import run as run_experiment
 
     refuse_a_file(folder, "--folder")
@@ -80,9 +81,12 @@ def run(
             except InputError as error:  # the others need not wait for hours because of it
                 failed.append(f"{experiment.name}: {error}")
                 continue
-            verdict = experiment.verdict(results)
-            bars.update(bar, what=verdict.word)
-            typer.echo(f"{experiment.name}: {verdict.word}: {verdict.sentence}.")
+            verdicts = experiment.verdicts(results)
+            bars.update(bar, what=", ".join(verdict.word for verdict in verdicts))
+            for part, verdict in zip(experiment.parts, verdicts, strict=True):
+                typer.echo(f"{experiment.name}: {part.claim} {verdict.word}: {verdict.sentence}.")
+            for other in disagreements(experiment, verdicts) if quick else []:
+                typer.echo(f"{experiment.name}: at full size {other}; these sizes are small (docs/lab.md)", err=True)
     if failed:
         raise InputError(f"could not run {len(failed)} of {len(chosen)} experiments: {'; '.join(failed)}")
 

@@ -21,7 +21,7 @@ from clearhead.doctor.mutants import load, table
 from clearhead.doctor.mutants.seq2seq import MUTANTS
 from clearhead.doctor.probes import PROBES, SLOW
 from clearhead.lab.drawing import panels
-from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
+from clearhead.lab.experiment import Experiment, Numbers, Part, Results, Sizes, Verdict
 from clearhead.training.loop import seed_of
 
 PASSED = 0.95  # of the copies right
@@ -128,50 +128,83 @@ def caught(results: Results, arm: str) -> bool:
     return results.mean(arm, "exact") < PASSED
 
 
-def verdict(results: Results) -> Verdict:
-    failed = [arm for arm in BUGS if caught(results, arm)]
-    passed = [arm for arm in BUGS if arm not in failed]
-    found = [arm for arm in BUGS if results.mean(arm, "doctor") == 1]
-    needed = [arm for arm in passed if arm in found]
-    neither = [arm for arm in passed if arm not in found]
-    sentence = (
-        f"copying catches {len(failed)} of {len(BUGS)} planted bugs. The doctor, without training, finds {len(found)}, "
-        f"among them {len(needed)} of the {len(passed)} that copy well. Neither sees: {', '.join(neither) or 'none'}"
-    )
+def by_masks(results: Results) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Bugs that are caught and those that are not, of masking and others."""
+    groups: tuple[list[str], ...] = ([], [], [], [])
+    for arm in BUGS:
+        groups[2 * (not caught(results, arm)) + (not is_masking(arm))].append(arm)
+    return groups  # type: ignore[return-value]
+
+
+def failing(results: Results) -> Verdict:
+    """Of those that fail, how many have something wrong with the masking?"""
+    masks, others, _, _ = by_masks(results)
     if caught(results, HEALTHY):
-        return Verdict("cannot tell at this size", f"the healthy model does not pass either; {sentence}")
-    others = [arm for arm in failed if not is_masking(arm)]
-    quiet = [arm for arm in passed if is_masking(arm)]
-    if not others and not quiet:
+        return Verdict("cannot tell at this size", "the healthy model does not learn to copy either")
+    failed = len(masks) + len(others)
+    sentence = f"of {failed} planted bugs that keep it from copying, {len(masks)} are bugs of masking"
+    if not others:
         return Verdict("holds", sentence)
-    if others and quiet:
-        return Verdict(
-            "does not hold here",
-            f"{len(others)} of the {len(failed)} that fail have nothing wrong with the masking, and {len(quiet)} with "
-            f"wrong masks pass ({', '.join(quiet)}); {sentence}",
-        )
-    reason = f"failing may also mean {', '.join(others)}" if others else f"passing may hide {', '.join(quiet)}"
-    return Verdict("holds only if", f"one reads it with care: {reason}; {sentence}")
+    return Verdict("does not hold here", f"{sentence}; others are {', '.join(others[:4])}")
+
+
+def passing(results: Results) -> Verdict:
+    """The converse: does copying well mean that nothing is wrong with the masking?"""
+    masks, _, quiet, _ = by_masks(results)
+    sentence = f"of {len(masks) + len(quiet)} bugs of masking {len(quiet)} copy well"
+    if caught(results, HEALTHY):
+        return Verdict("cannot tell at this size", "the healthy model does not learn to copy either")
+    return Verdict("holds", sentence) if not quiet else Verdict("does not hold here", f"{sentence}: {', '.join(quiet)}")
+
+
+def doctor(results: Results) -> Verdict:
+    found = [arm for arm in BUGS if results.mean(arm, "doctor") == 1]
+    _, _, quiet, passed = by_masks(results)
+    missed = [arm for arm in quiet + passed if arm not in found]
+    sentence = (
+        f"without training it finds {len(found)} of {len(BUGS)}, among them {len(quiet + passed) - len(missed)} of the "
+        f"{len(quiet + passed)} that copy well"
+    )
+    if not missed and len(found) == len(BUGS):
+        return Verdict("holds", sentence)
+    return Verdict("does not hold here", f"{sentence}; neither sees {', '.join(missed) or 'nothing'}")
+
+
+def headline(results: Results) -> str:
+    masks, others, quiet, passed = by_masks(results)
+    return (
+        f"Copying catches {len(masks) + len(others)} of {len(BUGS)} planted bugs: {len(masks)} of "
+        f"{len(masks) + len(quiet)} in the masking and {len(others)} of {len(others) + len(passed)} elsewhere. It is a "
+        "good first test, of more than masks, and it is not enough."
+    )
 
 
 def figure(results: Results) -> Figure:
-    drawn, (axes,) = panels(1, width=9.5, height=9.5)
-    order = sorted(ARMS, key=lambda arm: (arm != HEALTHY, -results.mean(arm, "exact")))
-    for row, arm in enumerate(order):
-        value, passes = results.interval(arm, "exact"), not caught(results, arm)
-        colour = "#009E73" if passes else "#D55E00"
-        axes.barh(row, value.mean, color=colour, height=0.6, hatch="" if passes else "///", edgecolor="white")
-        axes.plot([max(0, value.low), min(1, value.high)], [row, row], color="black", linewidth=1)
-        note = "" if arm == HEALTHY else "doctor: finds it" if results.mean(arm, "doctor") else "doctor: silent"
-        axes.annotate(f"{value.mean:.2f}", (1.02, row), va="center", fontsize=8)
-        axes.annotate(note, (1.12, row), va="center", fontsize=8)
-    axes.set_yticks(range(len(order)), [f"{arm}{' *' if is_masking(arm) else ''}" for arm in order], fontsize=8)
-    axes.set_ylim(len(order) - 0.4, -0.6)
-    axes.set_xlim(0, 1.4)
-    axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
-    axes.axvline(PASSED, color="0.4", linewidth=1, linestyle=":")
-    axes.set_xlabel(f"share of lists copied exactly (dotted: {PASSED}, from which on a bug passes)")
-    axes.set_title(f"After {results.sizes['steps']} updates of copying; * masking; hatched: caught", loc="left")
+    """Two panels, bugs of masking and others, the best copiers on top; what passes is drawn full, what fails hollow."""
+    drawn, axes = panels(2, width=8.4, height=7.6)
+    groups = {
+        "Bugs of masking": [arm for arm in BUGS if is_masking(arm)],
+        "Other bugs": [arm for arm in BUGS if not is_masking(arm)],
+    }
+    for panel, (title, arms) in zip(axes, groups.items(), strict=True):
+        order = [HEALTHY, *sorted(arms, key=lambda arm: -results.mean(arm, "exact"))]
+        for row, arm in enumerate(order):
+            value, passes = results.interval(arm, "exact"), not caught(results, arm)
+            colour = "#009E73" if passes else "#D55E00"
+            panel.plot([value.low, value.high], [row, row], color=colour, linewidth=2)
+            face = colour if passes else "white"
+            panel.plot([value.mean], [row], "o", color=colour, markerfacecolor=face, markersize=7)
+            found = arm == HEALTHY or results.mean(arm, "doctor") == 1
+            note = f"{value.mean:.2f}" + ("" if found else "  (the doctor is silent)")
+            panel.annotate(note, (1.05, row), va="center", fontsize=8)
+        panel.set_yticks(range(len(order)), order, fontsize=8)
+        panel.set_ylim(len(order) - 0.4, -0.7)
+        panel.set_xlim(-0.03, 1.2)
+        panel.set_xticks([0, 0.25, 0.5, 0.75, 1])
+        panel.axvline(PASSED, color="0.4", linewidth=1, linestyle=":")
+        panel.set_xlabel(f"share of lists copied exactly (dotted: {PASSED})")
+        passed = sum(not caught(results, arm) for arm in arms)
+        panel.set_title(f"{title}: {passed} of {len(arms)} pass (full dots)", loc="left")
     return drawn
 
 
@@ -179,16 +212,32 @@ EXPERIMENT = Experiment(
     number=16,
     name="copy-test",
     claim="If a two-layer Transformer cannot learn to copy within 1,000 steps, something is wrong with the masking.",
+    parts=(
+        Part(
+            "If copying is not learned, the masking is wrong.",
+            "A bug is caught if fewer than 95% of the copies are right, on average over the seeds; a bug of masking is "
+            "one whose cause the doctor files under masks. Only bugs of masking are caught: holds; otherwise it does "
+            "not hold here; if the healthy model is caught too, it cannot be told.",
+            failing,
+        ),
+        Part(
+            "If copying is learned, the masking is right (nobody says so, but it is how the test is read).",
+            "Every bug of masking is caught: holds; otherwise it does not hold here.",
+            passing,
+        ),
+        Part(
+            "The doctor sees what copying does not.",
+            "Its probes that neither train nor need reference weights find every planted bug: holds; otherwise it does "
+            "not hold here.",
+            doctor,
+        ),
+    ),
     arms=ARMS,
     measured="The share of new lists of every length that greedy search copies exactly, after training with the bug; "
     "the share of right tokens when the tokens before are given; whether the doctor finds the bug, by its probes that "
     "neither train nor need reference weights.",
-    rule="A bug is caught if fewer than 95% of the copies are right, on average over the seeds. A bug of masking is "
-    "one whose cause the doctor files under masks. If the healthy model is caught too: cannot tell. Every masking bug "
-    "caught and no other: holds. Other bugs caught as well, or some masking bugs not: holds only with care. Both: does "
-    "not hold here.",
     measure=measure,
-    verdict=verdict,
+    headline=headline,
     figure=figure,
     quick={"seeds": 1, "steps": 300, "rows": 16, "longest": 5, "copies": 40},
     full={"seeds": 3, "steps": 1000, "rows": 16, "longest": 8, "copies": 50},
@@ -197,5 +246,9 @@ EXPERIMENT = Experiment(
         "accuracy": "right tokens after right ones",
         "loss": "training loss at the end (nats)",
         "doctor": "found by the doctor (1: yes)",
+    },
+    shares={
+        "exact": lambda sizes: sizes["copies"] * sizes["longest"],
+        "accuracy": lambda sizes: sizes["copies"] * sum(range(2, sizes["longest"] + 2)),
     },
 )

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from clearhead.lab.drawing import lines, panels
-from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
-from clearhead.lab.intervals import Interval
+from clearhead.lab.experiment import Experiment, Numbers, Part, Results, Sizes, Verdict
+from clearhead.lab.intervals import Interval, interval
 from clearhead.lab.sizing import of_size
 from clearhead.lab.text import Language, language
 from clearhead.lab.training import brief, train
@@ -73,22 +73,41 @@ def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
     }
 
 
-def verdict(results: Results) -> Verdict:
-    best = min(ARMS, key=lambda arm: results.mean(arm, "loss"))
-    gains = {arm: results.difference("1 layer", arm, "loss") for arm in ARMS if arm != "1 layer"}
-    shown = ", ".join(f"{arm} {results.interval(arm, 'loss')}" for arm in ARMS)
-    rises = results.curve(best, "next")
+def gains(results: Results) -> Verdict:
+    found = {arm: results.difference("1 layer", arm, "loss") for arm in ARMS if arm != "1 layer"}
+    shown = ", ".join(f"{arm} {gain}" for arm, gain in found.items())
     sentence = (
-        f"loss in nats: {shown}. In the best, {best}, a linear probe finds the next character in {rises[0].mean:.2f} "
-        f"of the embeddings and {rises[-1].mean:.2f} of the last states"
+        f"loss of one layer minus theirs, in nats, at equal parameters: {shown}. All depths share one learning rate "
+        f"and {results.sizes['steps']} updates"
     )
-    if all(gain.low > 0 for gain in gains.values()):
+    good = [arm for arm, gain in found.items() if gain.low > 0]
+    if len(good) == len(found):
         return Verdict("holds", sentence)
-    if any(gain.low > 0 for gain in gains.values()):
-        good = ", ".join(arm for arm, gain in gains.items() if gain.low > 0)
-        return Verdict("holds only if", f"depth is not overdone: {good} beat one layer; {sentence}")
-    return Verdict(
-        "does not hold here" if any(g.high < 0 for g in gains.values()) else "cannot tell at this size", sentence
+    if good:
+        return Verdict("holds only if", f"depth is not overdone ({', '.join(good)} beat one layer): {sentence}")
+    if any(gain.high < 0 for gain in found.values()):
+        return Verdict("does not hold here", sentence)
+    return Verdict("cannot tell at this size", sentence)
+
+
+def richer(results: Results) -> Verdict:
+    deepest = [*ARMS][-1]
+    after, before = results.curve(deepest, "next"), results.curve(deepest, "current")
+    rise = interval([found[-1] - found[0] for found in results.each(deepest, "next")])
+    sentence = (
+        f"in {deepest}, a linear probe finds the next character in {after[0].mean:.2f} of the embeddings and "
+        f"{after[-1].mean:.2f} of the last states, and the current one in {before[0].mean:.2f} and "
+        f"{before[-1].mean:.2f}: what was read fades, what will be said appears"
+    )
+    return Verdict("holds" if rise.low > 0 else "does not hold here", sentence)
+
+
+def headline(results: Results) -> str:
+    best = min(ARMS, key=lambda arm: results.mean(arm, "loss"))
+    last = results.curve(best, "next")[-1].mean
+    return (
+        f"At {results.sizes['parameters']:,} parameters {best} are best; layer by layer the states leave the embedding "
+        f"and come to hold the next character ({last:.2f} of them by a linear probe)."
     )
 
 
@@ -116,14 +135,26 @@ EXPERIMENT = Experiment(
     number=9,
     name="depth",
     claim="Stacking layers increases the capacity of the representations.",
+    parts=(
+        Part(
+            "Stacking layers makes a better model of the same size.",
+            "A depth gains if the 95% interval of the one-layer loss minus its own lies above zero. All depths gain: "
+            "holds. Some: holds only if depth is not overdone. None, and one that loses: does not hold here. "
+            "Otherwise: cannot tell.",
+            gains,
+        ),
+        Part(
+            "Deeper states hold more of what will be said.",
+            "In the deepest model, the interval of the share of next characters that a linear probe finds in the last "
+            "states, minus that in the embeddings, lies above zero: holds; otherwise it does not hold here.",
+            richer,
+        ),
+    ),
     arms=ARMS,
     measured="Validation loss of a language model of characters at equal parameters, by depth; similarity (linear CKA) "
     "of each layer's states to the embedding; the share of current and next characters a linear probe finds in them.",
-    rule="A depth gains if the 95% interval of the one-layer loss minus its own lies above zero. All depths gain: "
-    "holds. Some: holds only if depth is not overdone. None, and one that loses: does not hold here. Otherwise: cannot "
-    "tell.",
     measure=measure,
-    verdict=verdict,
+    headline=headline,
     figure=figure,
     quick={"seeds": 3, "parameters": 120_000, "characters": 300_000, "context": 64, "steps": 200, "windows": 64},
     full={"seeds": 5, "parameters": 500_000, "characters": 3_000_000, "context": 128, "steps": 1200, "windows": 128},

@@ -7,7 +7,7 @@ number of parameters, and differ in how these are divided.
 from matplotlib.figure import Figure
 
 from clearhead.lab.drawing import lines, panels
-from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
+from clearhead.lab.experiment import Experiment, Numbers, Part, Results, Sizes, Verdict
 from clearhead.lab.sizing import of_size
 from clearhead.lab.text import language
 from clearhead.lab.training import brief, train
@@ -30,16 +30,24 @@ def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
     }
 
 
-def verdict(results: Results) -> Verdict:
+def no_law(results: Results) -> Verdict:
     worse = {arm: results.difference(arm, "4x", "loss") for arm in ARMS if arm != "4x"}
-    shown = ", ".join(f"{arm} {gap}" for arm, gap in worse.items())
-    sentence = f"loss minus that of 4x, in nats: {shown}"
+    sentence = f"loss minus that of 4x, in nats: {', '.join(f'{arm} {gap}' for arm, gap in worse.items())}"
     if all(gap.low > 0.02 for gap in worse.values()):
         return Verdict("does not hold here", f"every other ratio is clearly worse: {sentence}")
     equal = [arm for arm, gap in worse.items() if gap.high < 0.02]
     if equal:
         return Verdict("holds", f"as good as 4x, within 0.02 nats: {', '.join(equal)}; {sentence}")
     return Verdict("cannot tell at this size", sentence)
+
+
+def headline(results: Results) -> str:
+    losses = {arm: results.mean(arm, "loss") for arm in ARMS}
+    spread = max(losses.values()) - min(losses.values())
+    return (
+        f"From {RATIOS[0]} to {RATIOS[-1]} times the width, at equal parameters, the loss moves by {spread:.3f} nats; "
+        f"{min(losses, key=lambda arm: losses[arm])} is best."
+    )
 
 
 def figure(results: Results) -> Figure:
@@ -54,13 +62,19 @@ EXPERIMENT = Experiment(
     number=8,
     name="feed-forward-ratio",
     claim="The 4x expansion of the feed-forward network is a hyperparameter, not a law.",
+    parts=(
+        Part(
+            "The 4x expansion is no law.",
+            "A ratio does as well as 4x if the 95% interval of its loss minus that of 4x lies below 0.02 nats. One "
+            "that does: holds. All others worse by more than 0.02 with their whole interval: does not hold here. "
+            "Otherwise: cannot tell.",
+            no_law,
+        ),
+    ),
     arms=ARMS,
     measured="Validation loss of a small language model of characters with the same number of parameters.",
-    rule="A ratio does as well as 4x if the 95% interval of its loss minus that of 4x lies below 0.02 nats. One that "
-    "does: holds. All others worse by more than 0.02 with their whole interval: does not hold here. Otherwise: cannot "
-    "tell.",
     measure=measure,
-    verdict=verdict,
+    headline=headline,
     figure=figure,
     quick={"seeds": 3, "parameters": 120_000, "layers": 2, "characters": 300_000, "context": 64, "steps": 200},
     full={"seeds": 5, "parameters": 400_000, "layers": 3, "characters": 3_000_000, "context": 128, "steps": 1200},

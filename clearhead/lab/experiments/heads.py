@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clearhead.data.windows import NextTokens
 from clearhead.lab.drawing import lines, panels
-from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
+from clearhead.lab.experiment import Experiment, Numbers, Part, Results, Sizes, Verdict
 from clearhead.lab.intervals import interval
 from clearhead.lab.text import language
 from clearhead.lab.training import brief, small, train
@@ -90,30 +90,54 @@ def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
     }
 
 
-def verdict(results: Results) -> Verdict:
-    several = [arm for arm in ARMS if arm != "1 head"]
-    more = {arm: rise(results, arm) for arm in several}
-    best = min(ARMS, key=lambda arm: results.mean(arm, "loss"))
+SEVERAL = [arm for arm in ARMS if arm != "1 head"]
+
+
+def differ(results: Results) -> Verdict:
     shown = ", ".join(
-        f"{arm} {results.mean(arm, 'untrained'):.2f} → {results.mean(arm, 'trained'):.2f}" for arm in several
+        f"{arm} {results.mean(arm, 'untrained'):.2f} → {results.mean(arm, 'trained'):.2f}" for arm in SEVERAL
     )
-    gain = results.difference("1 head", best, "loss")
-    lowest = "One head has the lowest loss"
-    if best != "1 head":
-        lowest = f"{best} have the lowest loss, {gain} nats below one head"
-    sentence = (
-        f"divergence of heads, untrained → trained, in bits: {shown}. {lowest}; with 16 heads, removing one "
-        f"costs {results.mean('16 heads', 'most'):.2f} nats at most, and "
-        f"{results.mean('16 heads', 'spare'):.0%} of them cost less than 0.01"
-    )
-    if all(low > 0 for low in more.values()) and gain.low > 0:
+    sentence = f"divergence of where heads look, untrained → trained, in bits: {shown}"
+    more = [arm for arm in SEVERAL if rise(results, arm) > 0]
+    if len(more) == len(SEVERAL):
         return Verdict("holds", sentence)
-    differ = [arm for arm in several if more[arm] > 0]
-    if differ:
-        of = "" if len(differ) == len(several) else f" of {', '.join(differ)}"
-        gained = "and" if gain.low > 0 else "not"
-        return Verdict("holds only if", f"one speaks of where heads{of} look, {gained} of the loss: {sentence}")
+    if more:
+        return Verdict("holds only if", f"there are {', '.join(more)}: {sentence}")
     return Verdict("does not hold here", sentence)
+
+
+def better(results: Results) -> Verdict:
+    best = min(ARMS, key=lambda arm: results.mean(arm, "loss"))
+    gains = {arm: results.difference("1 head", arm, "loss") for arm in SEVERAL}
+    shown = ", ".join(f"{arm} {gain}" for arm, gain in gains.items())
+    sentence = (
+        f"loss of one head minus theirs, in nats: {shown}. All arms share one learning rate and "
+        f"{results.sizes['steps']} updates"
+    )
+    if best != "1 head" and gains[best].low > 0:
+        return Verdict("holds", f"{best} are best: {sentence}")
+    if any(gain.high < 0 for gain in gains.values()) and best == "1 head":
+        return Verdict("does not hold here", f"one head is best: {sentence}")
+    return Verdict("cannot tell at this size", sentence)
+
+
+def needed(results: Results) -> Verdict:
+    spare = {arm: results.mean(arm, "spare") for arm in SEVERAL}
+    shown = ", ".join(
+        f"{arm}: {share:.0%} worth less than 0.01 nats, the best {results.mean(arm, 'most'):.2f}"
+        for arm, share in spare.items()
+    )
+    sentence = f"each head silenced in turn, {shown}"
+    return Verdict("holds" if max(spare.values()) == 0 else "does not hold here", sentence)
+
+
+def headline(results: Results) -> str:
+    most = SEVERAL[-1]
+    return (
+        f"Trained heads look at different places, the more so the more there are; but of {most} "
+        f"{results.mean(most, 'spare'):.0%} could go for less than 0.01 nats each, and the best number of heads for "
+        f"the loss is {min(ARMS, key=lambda arm: results.mean(arm, 'loss')).split()[0]}."
+    )
 
 
 def rise(results: Results, arm: str) -> float:
@@ -126,8 +150,7 @@ def figure(results: Results) -> Figure:
     drawn, axes = panels(3)
     losses = {"validation loss": [results.interval(arm, "loss") for arm in ARMS]}
     lines(axes[0], COUNTS, losses, "heads, width 64 in all", "loss (nats per character)", "Loss", "x")
-    several = [arm for arm in ARMS if arm != "1 head"]
-    spread = {when: [results.interval(arm, when) for arm in several] for when in ("trained", "untrained")}
+    spread = {when: [results.interval(arm, when) for arm in SEVERAL] for when in ("trained", "untrained")}
     lines(axes[1], COUNTS[1:], spread, "heads", "divergence of pairs (bits)", "How differently heads look", "x")
     worth = {
         name: [interval([rank(costs) for costs in results.each(arm, "costs")]) for arm in ARMS]
@@ -142,14 +165,30 @@ EXPERIMENT = Experiment(
     number=10,
     name="heads",
     claim="Several heads attend to different relations, and the model is better for it.",
+    parts=(
+        Part(
+            "Several heads attend to different relations.",
+            "Heads differ more than by chance if the 95% interval of trained minus untrained divergence lies above "
+            "zero. For every number of heads: holds; for some: holds only for those; for none: does not hold here.",
+            differ,
+        ),
+        Part(
+            "The model is better for it.",
+            "The best loss is that of several heads, below that of one head with its whole interval: holds. One head "
+            "is best and another number worse with its whole interval: does not hold here. Otherwise: cannot tell.",
+            better,
+        ),
+        Part(
+            "It needs all of its heads.",
+            "No head of any model costs less than 0.01 nats when it is silenced: holds; otherwise it does not.",
+            needed,
+        ),
+    ),
     arms=ARMS,
     measured="Validation loss of a language model of characters by number of heads at equal width; the Jensen-Shannon "
     "divergence of heads, trained and untrained; the loss with each head silenced.",
-    rule="Heads differ more than by chance if the 95% interval of trained minus untrained divergence lies above zero. "
-    "For every number of heads, and the best loss below that of one head with its whole interval: holds. For some, or "
-    "without the gain in loss: holds only for those. For none: does not hold here.",
     measure=measure,
-    verdict=verdict,
+    headline=headline,
     figure=figure,
     quick={"seeds": 3, "characters": 300_000, "context": 64, "steps": 200, "windows": 48},
     full={"seeds": 5, "characters": 3_000_000, "context": 128, "steps": 800, "windows": 128},

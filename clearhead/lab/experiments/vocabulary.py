@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from clearhead.lab.drawing import lines, panels
-from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
+from clearhead.lab.experiment import Experiment, Numbers, Part, Results, Sizes, Verdict
 from clearhead.lab.intervals import Interval
 from clearhead.lab.sizing import of_size
 from clearhead.lab.text import language
@@ -53,23 +53,34 @@ def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
     }
 
 
-def verdict(results: Results) -> Verdict:
+def stops(arm: str, results: Results) -> Verdict:
+    """Is there a vocabulary beyond which it gets worse?"""
     sizes = list(results.sizes["vocabularies"])
-    curve = results.curve("same total", "bits")
+    curve = results.curve(arm, "bits")
     best = min(range(len(sizes)), key=lambda place: curve[place].mean)
-    from_best = [b[-1] - b[best] for b in results.each("same total", "bits")]
-    rare = results.curve("same total", "rare")[-1].mean
-    share = results.curve("same total", "embedding")[-1].mean
+    from_best = [bits[-1] - bits[best] for bits in results.each(arm, "bits")]
     shown = ", ".join(f"{size:,} {point}" for size, point in zip(sizes, curve, strict=True))
+    rare = results.curve(arm, "rare")[-1].mean
+    share = results.curve(arm, "embedding")[-1].mean
     sentence = (
-        f"bits per byte at equal parameters: {shown}; at {sizes[-1]:,} tokens {share:.0%} of the parameters are "
-        f"embeddings, and {rare:.0%} of the tokens occur fewer than ten times in training"
+        f"bits per byte {shown}; at {sizes[-1]:,} tokens {share:.0%} of the parameters are embeddings, and {rare:.0%} "
+        "of the tokens occur fewer than ten times in training"
     )
     if best == len(sizes) - 1:
         return Verdict("does not hold here", f"the largest vocabulary tried is still the best: {sentence}")
     if min(from_best) > 0:
         return Verdict("holds", f"it stops at {sizes[best]:,}: {sentence}")
     return Verdict("cannot tell at this size", sentence)
+
+
+def headline(results: Results) -> str:
+    sizes = results.sizes["vocabularies"]
+    best = {arm: sizes[min(range(len(sizes)), key=lambda p: results.curve(arm, "bits")[p].mean)] for arm in ARMS}
+    return (
+        f"With the total fixed, rows of the embedding are paid for by width and the best vocabulary is "
+        f"{best['same total']:,}; with the layers fixed and parameters added, it is "
+        f"{best['same layers']:,}, of those tried."
+    )
 
 
 def figure(results: Results) -> Figure:
@@ -91,14 +102,25 @@ EXPERIMENT = Experiment(
     number=11,
     name="vocabulary",
     claim="“Just use a bigger vocabulary” stops working.",
+    parts=(
+        Part(
+            "It stops when the number of all parameters is given.",
+            "At equal total parameters: the largest vocabulary has the lowest bits per byte: does not hold here. "
+            "Another is best, and every seed is worse at the largest than there: holds. Otherwise: cannot tell.",
+            lambda results: stops("same total", results),
+        ),
+        Part(
+            "It stops even if a larger vocabulary may add parameters.",
+            "The same rule, with the layers fixed.",
+            lambda results: stops("same layers", results),
+        ),
+    ),
     arms=ARMS,
     measured="Bits per byte of a language model of Python's standard library with the same number of updates and "
     "tokens, by vocabulary; bytes per token; the share of parameters in the embedding; tokens seen fewer than ten "
     "times.",
-    rule="At equal total parameters: if the largest vocabulary has the lowest bits per byte, the claim does not hold "
-    "here. If another is best and every seed is worse at the largest: holds. Otherwise: cannot tell.",
     measure=measure,
-    verdict=verdict,
+    headline=headline,
     figure=figure,
     quick={
         "seeds": 2,

@@ -8,7 +8,7 @@ saved parameters on a wider feed-forward network.
 from matplotlib.figure import Figure
 
 from clearhead.lab.drawing import lines, panels
-from clearhead.lab.experiment import Experiment, Numbers, Results, Sizes, Verdict
+from clearhead.lab.experiment import Experiment, Numbers, Part, Results, Sizes, Verdict
 from clearhead.lab.text import language
 from clearhead.lab.training import brief, small, train
 from clearhead.model import count_parameters
@@ -46,23 +46,40 @@ def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
     }
 
 
-def verdict(results: Results) -> Verdict:
-    sizes = results.sizes["vocabularies"]
+def cuts(results: Results) -> Verdict:
+    counts = [results.curve(arm, "parameters") for arm in ("tied", "untied")]
+    shown = ", ".join(
+        f"{1 - tied.mean / untied.mean:.0%} at {size:,} tokens"
+        for size, tied, untied in zip(results.sizes["vocabularies"], *counts, strict=True)
+    )
+    fewer = all(tied.mean < untied.mean for tied, untied in zip(*counts, strict=True))
+    return Verdict("holds" if fewer else "does not hold here", f"it saves {shown}")
+
+
+def improves(results: Results) -> Verdict:
+    sizes, steps = results.sizes["vocabularies"], results.sizes["steps"]
     gains = [results.difference_at("untied", "tied", "bits", place) for place in range(len(sizes))]
     better = [size for size, gain in zip(sizes, gains, strict=True) if gain.low > 0]
     worse = [size for size, gain in zip(sizes, gains, strict=True) if gain.high < 0]
-    saved = 1 - results.mean("tied", "large_parameters") / results.mean("untied", "large_parameters")
     shown = "; ".join(f"{size:,} tokens: {gain}" for size, gain in zip(sizes, gains, strict=True))
     sentence = (
-        f"at {sizes[-1]:,} tokens tying saves {saved:.0%} of the parameters; bits per byte untied minus tied: {shown}"
+        f"bits per byte untied minus tied after {steps} updates with dropout {results.sizes['dropout']:g}: {shown}. "
+        "Models this young do not overfit yet, which is where tying would help"
     )
     if len(better) == len(sizes):
         return Verdict("holds", sentence)
     if better:
         return Verdict("holds only if", f"the vocabulary has {', '.join(f'{b:,}' for b in better)} tokens: {sentence}")
-    if worse:
-        return Verdict("does not hold here", sentence)
-    return Verdict("cannot tell at this size", sentence)
+    return Verdict("does not hold here" if worse else "cannot tell at this size", sentence)
+
+
+def headline(results: Results) -> str:
+    saved = 1 - results.mean("tied", "large_parameters") / results.mean("untied", "large_parameters")
+    cost = results.difference("tied", "untied", "large_bits")
+    return (
+        f"At {results.sizes['vocabularies'][-1]:,} tokens tying saves {saved:.0%} of the parameters, and "
+        f"{results.sizes['steps']} updates later it is {cost} bits per byte above the untied model."
+    )
 
 
 def figure(results: Results) -> Figure:
@@ -79,14 +96,21 @@ EXPERIMENT = Experiment(
     number=6,
     name="weight-tying",
     claim="Sharing the embedding with the output matrix cuts parameters and improves perplexity.",
+    parts=(
+        Part("Tying cuts parameters.", "There are fewer of them at every vocabulary: holds.", cuts),
+        Part(
+            "Tying improves perplexity.",
+            "It improves a vocabulary if the 95% interval of untied minus tied bits per byte lies above zero. All "
+            "vocabularies: holds. Some: holds only for those. None, and one where the interval lies below zero: does "
+            "not hold here; otherwise it cannot be told.",
+            improves,
+        ),
+    ),
     arms=ARMS,
     measured="Bits per byte on held-out text of a small language model (Python's standard library), by vocabulary, and "
     "the number of parameters.",
-    rule="Tying improves a vocabulary if the 95% interval of untied minus tied bits per byte lies above zero. All "
-    "vocabularies: holds. Some: holds only for those. None, and one where the interval lies below zero: does not hold "
-    "here; otherwise it cannot be told.",
     measure=measure,
-    verdict=verdict,
+    headline=headline,
     figure=figure,
     quick={"seeds": 3, "vocabularies": (512, 4096), "characters": 400_000, "context": 64, "steps": 150, "dropout": 0.0},
     full={
