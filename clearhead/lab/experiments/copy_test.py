@@ -170,6 +170,24 @@ def doctor(results: Results) -> Verdict:
     return Verdict("does not hold here", f"{sentence}; neither sees {', '.join(missed) or 'nothing'}")
 
 
+VIEWS = [arm for arm, bug in BUGS.items() if set(bug.causes) & {"head-view", "head-merge", "head-view-both"}]
+
+
+def silent_view(results: Results) -> Verdict:
+    """Does a wrong `view` or a missing `transpose` leave the loss as it is and ruin the copies?"""
+    healthy = results.mean(HEALTHY, "loss")
+    shown = "; ".join(
+        f"{arm}: loss {results.mean(arm, 'loss'):.3f}, {results.interval(arm, 'exact')} copied" for arm in VIEWS
+    )
+    sentence = f"{shown} (healthy: loss {healthy:.3f}, {results.interval(HEALTHY, 'exact')} copied)"
+    silent = [arm for arm in VIEWS if caught(results, arm) and results.mean(arm, "loss") < healthy + 0.05]
+    if len(silent) == len(VIEWS):
+        return Verdict("holds", sentence)
+    if silent:
+        return Verdict("holds only if", f"one of two is wrong ({', '.join(silent)}): {sentence}")
+    return Verdict("does not hold here", sentence)
+
+
 def headline(results: Results) -> str:
     masks, others, quiet, passed = by_masks(results)
     return (
@@ -224,6 +242,13 @@ EXPERIMENT = Experiment(
             "If copying is learned, the masking is right (nobody says so, but it is how the test is read).",
             "Every bug of masking is caught: holds; otherwise it does not hold here.",
             passing,
+        ),
+        Part(
+            "A single wrong view() or transpose() silently corrupts attention.",
+            "With the heads split or merged wrongly, the training loss ends less than 0.05 nats above the healthy "
+            "one's and the bug is caught by copying, for each way to do it: holds; for some: holds only for those; for "
+            "none: does not hold here.",
+            silent_view,
         ),
         Part(
             "The doctor sees what copying does not.",
