@@ -226,7 +226,7 @@ def figure(results: Results) -> Figure:
     title = f"Random queries and {keys[len(keys) // 2]} keys: a typical query"
     lines(axes[1], widths, curves, "d_k, width of a head", "gradient reaching its scores", title, "xy", [*ARMS])
     shares = {"unscaled": results.curve("unscaled", "tiny_by_keys")}
-    title = f"Queries with under 1% of the usual gradient, d_k = {widths[-1]}"
+    title = f"Under 1% of the usual gradient, d_k = {widths[-1]}"
     lines(axes[2], keys, shares, "number of keys", "share of queries", title, "x", [*ARMS], share=True)
     courses = results.curves(ARMS, "course")
     stretch = results.sizes["steps"] / results.sizes["points"]
