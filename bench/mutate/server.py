@@ -171,8 +171,8 @@ def in_child(work: Callable[[], str], request: dict[str, Any]) -> dict[str, Any]
 
 
 def at_work(group: int) -> str:
-    """What changes from second to second as long as a group of processes does or waits for the processor to do anything:
-    the time they have used, or the clock if one of them is ready to run. Neighbours may slow a mutant down, not stop it."""
+    """Another word each second as long as one of these processes works or waits for the processor: the time they have
+    used, or the clock if one is ready to run. Neighbours may slow a mutant down, but not stop it."""
     used = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
