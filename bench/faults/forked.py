@@ -1,7 +1,5 @@
 """A command in a forked process: everything is imported once, and a crash, a hang or a grab for memory stays there."""
 
-import contextlib
-import ctypes
 import io
 import os
 import resource
@@ -38,7 +36,6 @@ class Ended:
     status: int | None
     out: bytes
     err: str
-    peak: int = 0  # bytes in memory at most, those that it was forked with included
 
     def fault(self) -> str:
         """What no command may ever do, if it did."""
@@ -73,10 +70,10 @@ def call(
         child = os.fork()
         if child == 0:
             _run(words, first, folder, out.fileno(), err.fileno())
-        status, peak = _wait(child, patience)
+        status = _wait(child, patience)
         out.seek(0)
         err.seek(0)
-        return Ended(status, out.read(), err.read().decode("utf-8", "backslashreplace"), peak)
+        return Ended(status, out.read(), err.read().decode("utf-8", "backslashreplace"))
 
 
 def _run(words: Sequence[object], first: Callable[[], None], folder: Path | None, out: int, err: int) -> None:
@@ -96,7 +93,6 @@ def _run(words: Sequence[object], first: Callable[[], None], folder: Path | None
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         sys.argv = ["clearhead", *map(str, words)]
         first()
-        from_here()
         main()
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -108,20 +104,13 @@ def _run(words: Sequence[object], first: Callable[[], None], folder: Path | None
         os._exit(status)
 
 
-def from_here() -> None:
-    """Count the peak of memory from now on, and give back what the parent had freed: filled again, it would not show."""
-    ctypes.CDLL(None).malloc_trim(0)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def _wait(child: int, patience: float) -> tuple[int | None, int]:
+def _wait(child: int, patience: float) -> int | None:
     limit = time.monotonic() + patience
     while time.monotonic() < limit:
-        found, status, used = os.wait4(child, os.WNOHANG)
+        found, status = os.waitpid(child, os.WNOHANG)
         if found:
-            return os.waitstatus_to_exitcode(status), used.ru_maxrss * 1024
+            return os.waitstatus_to_exitcode(status)
         time.sleep(0.002)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return None, 0
+    return None

@@ -96,14 +96,14 @@ def series(
 
 def averaging(folder: Path) -> Iterator[Outcome]:
     """Kill `clearhead average` where an average is replaced: at every moment there is one, the old or the new."""
-    words = ["average", str(folder / "broken"), "--last", "1"]
-    begin(folder / "straight", folder / "broken")
-    old = fingerprint(folder / "broken")
-    moments = operations(folder / "broken", words)
-    new = fingerprint(folder / "broken")
+    run = folder / "broken"
+    words = ["average", str(run), "--last", "1"]
+    begin(folder / "straight", run)
+    old = fingerprint(run)
+    moments = operations(run, words)
+    new = fingerprint(run)
     assert old != new
     for number, moment in enumerate(moments, 1):
-        run = folder / "broken"
         begin(folder / "straight", run)
         (end,) = command(words, lambda number=number: intercept(run, kill_at(number)))  # type: ignore[misc]
         found = {name: content for name, content in fingerprint(run).items() if "/." not in name}
