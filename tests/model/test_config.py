@@ -40,6 +40,7 @@ def test_changes_are_laid_over_the_preset() -> None:
     assert PRESETS["tiny"]["norm"] == {"placement": "pre"}  # the preset itself stays
     assert configure("gpt2", positions={"kind": "rope"}).positions.max_length is None
     assert configure("gpt2", positions={"base": 5.0}).positions.max_length == 1024
+    assert configure("gpt2", positions={"max_length": 1}).positions.max_length == 1
     assert configure("tiny", norm=configure("llama").norm).norm.kind == "rms"
 
 
