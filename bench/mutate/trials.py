@@ -1,7 +1,7 @@
 """Mutants against tests: which tests to run for which mutant, two at a time, and what came of it.
 
 For each mutant the tests that run its line are tried, one of each function with parameters before the others, those of
-its own file first, then those of its part, the quickest first; then quick tests of the same file that do not run the
+its own file and those of no part first, then those of its part, the quickest first; then quick tests of the same file that do not run the
 line by themselves, because something remembered what it gave. All are cut off at a number of seconds of processor time.
 A mutant that makes the tests run three times as long as they should, and then some, is found by that. A test that
 fails counts only if the same tests pass at once without the change.
@@ -99,16 +99,16 @@ class Trials:
             if name in self.cost:
                 hit = any(place[0] <= line <= place[1] for line in lines)
                 (running if hit else others).append(name)
-        own, near = f"tests/{part}/test_{stem}.py", f"tests/{part}/"
+        own, near, general = f"tests/{part}/test_{stem}.py", f"tests/{part}/", "tests/test_"
         fresh = mutant.at_import or not running
         if fresh:  # a default or a name may be used by tests that run no line of its file
-            always = (name for name in self.cost if name.startswith((own, "tests/test_")))
+            always = (name for name in self.cost if name.startswith((own, general)))
             running, others = list(dict.fromkeys([*(running or others), *always])), []
         variants: Counter[str] = Counter()
 
         def order(name: str) -> tuple[int, int, float]:
             """Of a test with many parameters one comes first, the others after one of each other test."""
-            distance = 0 if name.startswith(own) else 1 if name.startswith(near) else 2
+            distance = 0 if name.startswith((own, general)) else 1 if name.startswith(near) else 2
             variants[name.split("[")[0]] += 1
             return variants[name.split("[")[0]], distance, self.cost[name]
 

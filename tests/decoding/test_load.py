@@ -12,7 +12,7 @@ from clearhead.decoding.scoring import score_pairs
 from clearhead.errors import InputError
 from clearhead.machine import pick_device
 from clearhead.model import EncoderDecoder, EncoderOnly
-from clearhead.tokenizer import Characters
+from clearhead.tokenizer import Characters, Integers
 from tests.decoding.models import byte_tokenizer, opinionated, small_run
 
 LINES = ["the cat sat", "", "Ünïcödé 日本", "the dog sat on the mat and the cat", "</s> is text"]
@@ -215,6 +215,15 @@ def test_damaged_runs_are_named(tmp_path: Path) -> None:
     weights.write_bytes(content[:100])
     with pytest.raises(InputError, match="damaged"):
         clearhead.load(run)
+
+
+def test_what_could_not_be_scored_is_refused_line_by_line() -> None:
+    counted = Integers(8)
+    model = LoadedModel(opinionated(0, vocab_size=counted.size).float(), counted)
+    model.check_scorable("1 2", "3")
+    for source, target in (("one", "3"), ("1 2", "three")):
+        with pytest.raises(InputError, match=r"'(one|three)'"):
+            model.check_scorable(source, target)
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
