@@ -1,10 +1,10 @@
 """Mutants against tests: which tests to run for which mutant, two at a time, and what came of it.
 
 For each mutant the tests that run its line are tried, one of each function with parameters before the others, those of
-its own file and those of no part first, then those of its part, the quickest first; then quick tests of the same file that do not run the
-line by themselves, because something remembered what it gave. All are cut off at a number of seconds of processor time.
-A mutant that makes the tests run three times as long as they should, and then some, is found by that. A test that
-fails counts only if the same tests pass at once without the change.
+its own file and those of no part first, then those of its part, the quickest first; then quick tests of the same file
+that do not run the line by themselves, because something remembered what it gave. All are cut off at a number of
+seconds of processor time. A mutant that makes the tests run three times as long as they should, and then some, is found
+by that. A test that fails counts only if the same tests pass at once without the change.
 """
 
 import json
