@@ -1,10 +1,10 @@
 """Mutants against tests: which tests to run for which mutant, two at a time, and what came of it.
 
-For each mutant the tests that run its line are tried, one of each function with parameters before the others, those of
-its own file and those of no part first, then those of its part, the quickest first; then quick tests of the same file
-that do not run the line by themselves, because something remembered what it gave. All are cut off at a number of
-seconds of processor time. A mutant that makes the tests run three times as long as they should, and then some, is found
-by that. A test that fails counts only if the same tests pass at once without the change.
+For each mutant the tests that run its line are tried: first the quick ones of its own file and of no part; then one of
+each function with parameters before the others, those of its part before those of others, the quickest first; then
+quick tests of the same file that do not run the line by themselves, because something remembered what it gave. All are
+cut off at a number of seconds of processor time. A mutant that makes the tests run three times as long as they should,
+and then some, is found by that. A test that fails counts only if the same tests pass at once without the change.
 """
 
 import json
@@ -26,6 +26,7 @@ from bench.mutate.mutants import Mutant, mutated
 
 FOLDER = Path("runs/bench/mutate")
 FIRST = 3.0  # seconds of tests in a first round: most mutants end here, also those that never would
+QUICK = 0.05  # seconds of a test that is worth running before any other
 EXTRA = 2.0  # seconds of tests that run the file but not the line
 
 
@@ -107,10 +108,12 @@ class Trials:
         variants: Counter[str] = Counter()
 
         def order(name: str) -> tuple[int, int, float]:
-            """Of a test with many parameters one comes first, the others after one of each other test."""
+            """Quick tests of its own file come first; then, of a test with many parameters, one comes first, the others
+            after one of each other test."""
             distance = 0 if name.startswith((own, general)) else 1 if name.startswith(near) else 2
             variants[name.split("[")[0]] += 1
-            return variants[name.split("[")[0]], distance, self.cost[name]
+            quick = distance == 0 and self.cost[name] < QUICK
+            return 0 if quick else variants[name.split("[")[0]], distance, self.cost[name]
 
         def first(names: list[str], seconds: float) -> list[str]:
             return within(sorted(sorted(names, key=self.cost.__getitem__), key=order), self.cost, seconds)
