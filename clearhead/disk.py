@@ -6,9 +6,12 @@ whose it was. Everything that the disk refuses becomes an `InputError` that name
 """
 
 import contextlib
+import ctypes
+import errno
 import os
 import platform
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,20 +69,39 @@ def make_folder(path: Path) -> None:
         raise InputError(f"cannot make the folder {path}: {error.strerror or error}") from None
 
 
-def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """A whole file, if it has at most so many bytes. Only a regular one: a pipe would wait for a writer, a device may
-    never end."""
+def put_in_place(new: Path, path: Path) -> None:
+    """Rename a folder to `path`. What stands there changes places with it, in one step where the system knows how, so
+    that one of the two is always there; elsewhere it has to make room first."""
+    old = beside(path.with_name(f"old.{path.name}"))
+    if not os.path.lexists(path):
+        os.rename(new, path)
+    elif not exchanged(new, path):
+        os.rename(path, old)
+        try:
+            os.rename(new, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.rename(old, path)
+            raise
+    sync_folder(path.parent)
+    for gone in (new, old):
+        remove(gone)
+
+
+def exchanged(one: Path, other: Path) -> bool:
+    """Let two names change places at once; False where that cannot be done (not Linux, or not this file system)."""
     try:
-        if not path.is_file():
-            path.stat()  # says so if there is nothing at all
-            raise InputError(f"cannot read {path}: it is {'a folder' if path.is_dir() else 'not a regular file'}")
-        if most is not None and path.stat().st_size > most:
-            raise InputError(f"{path} has more than {most:,} bytes: no such file is that long")
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"no file {path}") from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    sys.audit("os.rename", one, other, -1, -1)  # which whoever follows our renames would hear from os.rename
+    here, both = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if rename(here, os.fsencode(one), here, os.fsencode(other), both) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL):
+        return False
+    raise OSError(number, os.strerror(number), str(other))
 
 
 def remove(path: Path) -> None:
@@ -96,33 +118,47 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process alone. The lock is the system's and ends with the process, however that ends;
-    the file only says who holds it, and stays: to remove it would take it from whoever is just opening it."""
+    """Hold a folder for this process alone. The lock is the system's and ends with the process, however that ends; the
+    file only says who holds it. It is removed at the end, so whoever opened it before that must look again: a lock on a
+    file that has lost its name keeps nobody out."""
     try:
         import fcntl
     except ImportError:  # a system without flock
         yield
         return
     path = folder / LOCK
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
-    try:
+    while True:
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(
-                f"{folder} is in use by {holder(handle)}: wait for it or end it, or choose another folder"
-            ) from None
+            who = holder(handle)
+            os.close(handle)
+            raise InputError(f"{folder} is in use by {who}: wait for it or end it, or choose another folder") from None
         except OSError:  # a file system without locks: nothing to hold on to, and no reason to refuse work
-            pass
+            break
+        if named(handle, path):
+            break
+        os.close(handle)
+    try:
         with contextlib.suppress(OSError):  # only a name for the others' message
             os.ftruncate(handle, 0)
             os.write(handle, f"{os.getpid()} {platform.node()}\n".encode())
         yield
     finally:
+        if named(handle, path):
+            remove(path)
         os.close(handle)
+
+
+def named(handle: int, path: Path) -> bool:
+    """Whether an open file still has this name."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    return False
 
 
 def holder(handle: int) -> str:

@@ -33,17 +33,17 @@ def memory() -> int:
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file, or a pipe that somebody writes to, for reading; folders and devices are refused."""
+def opened(path: str | os.PathLike[str], pipes: bool = True) -> Iterator[BinaryIO]:
+    """A file, or a pipe that somebody writes to, for reading; folders and devices are refused, and pipes if need be."""
     try:
         # a FIFO that nobody writes to would be waited for, for ever: without blocking it is an empty one
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     mode = os.fstat(handle).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or os.isatty(handle)):
+    if not (stat.S_ISREG(mode) or (pipes and (stat.S_ISFIFO(mode) or os.isatty(handle)))):
         os.close(handle)
-        found = "a folder" if stat.S_ISDIR(mode) else "neither a file nor a pipe, but a device"
+        found = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device"
         raise InputError(f"cannot read {path}: it is {found}")
     if hasattr(os, "set_blocking"):
         os.set_blocking(handle, True)
@@ -54,13 +54,13 @@ def opened(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 
 
-def read_whole(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+def read_whole(path: str | os.PathLike[str], most: int | None = None, pipes: bool = True) -> bytes:
     """The bytes of a file that has at most so many, or as many as half the memory holds."""
     limit = memory() if most is None else most
-    with opened(path) as file:
+    with opened(path, pipes) as file:
         size = os.fstat(file.fileno()).st_size
         try:
-            content = b"" if size > limit else _upto(file, limit + 1)
+            content = b"" if size > limit else _upto(file, limit + 1, size + 1)
         except MemoryError:
             raise InputError(f"cannot read {path}: its {size:,} bytes do not fit into memory") from None
     if max(size, len(content)) > limit:
@@ -69,10 +69,11 @@ def read_whole(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     return content
 
 
-def _upto(file: Any, most: int) -> bytes:
-    """At most so many bytes, in pieces: asked for all at once, they would be allocated before there are any."""
+def _upto(file: Any, most: int, expected: int = 0) -> bytes:
+    """At most so many bytes, in pieces: asked for all at once, they would be allocated before there are any. What is
+    expected comes in one piece, which is not copied."""
     pieces, total = [], 0
-    while total < most and (piece := file.read(min(1 << 20, most - total))):
+    while total < most and (piece := file.read(min(max(1 << 20, expected - total), most - total))):
         pieces.append(piece)
         total += len(piece)
     return b"".join(pieces)

@@ -24,9 +24,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clearhead.disk import beside, make_folder, read_bytes, remove, sync_folder, write_synced
+from clearhead.disk import beside, make_folder, put_in_place, remove, sync_folder, write_synced
 from clearhead.errors import InputError, require
-from clearhead.reading import SETTINGS, parse_toml
+from clearhead.reading import SETTINGS, parse_json, parse_toml, read_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,7 +118,7 @@ class Run:
         newest checkpoint is the latest, and the latest one knows which is best."""
         pointer = self.path / name
         if os.path.lexists(pointer):
-            found = read_bytes(pointer, SETTINGS)
+            found = read_whole(pointer, SETTINGS, pipes=False)
             target = found.strip().decode("ascii", "replace")
             wanted = f"the name of a checkpoint in {self.path / 'checkpoints'}, such as step_00000500"
             require(bool(STEP.fullmatch(target)), f"{pointer} holds {found[:80]!r}, not {wanted}")
@@ -231,7 +231,7 @@ def check_weights(weights: "Mapping[str, Tensor]", wanted: "Mapping[str, Tensor]
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a file of settings."""
-    return parse_toml(read_bytes(path, SETTINGS), path)
+    return parse_toml(read_whole(path, SETTINGS, pipes=False), path)
 
 
 def read_state(folder: Path) -> dict[str, Any]:
@@ -239,12 +239,7 @@ def read_state(folder: Path) -> dict[str, Any]:
     path = folder / STATE
     if folder.is_dir() and not os.path.lexists(path):
         raise InputError(f"checkpoint {folder} is incomplete: it has no {STATE}")
-    try:
-        state = json.loads(read_bytes(path, SETTINGS))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"checkpoint {folder} is damaged: {STATE} is not valid JSON ({error})") from None
+    state = parse_json(read_whole(path, SETTINGS, pipes=False), f"checkpoint {folder} is damaged: {STATE}")
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         found = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise InputError(f"{path}: format {found!r:.80} is not {FORMAT!r}")
@@ -279,7 +274,7 @@ def checked(folder: Path, file: str, state: Mapping[str, Any]) -> bytes:
     """A file of a checkpoint, with the bytes that state.json says it has."""
     if not os.path.lexists(folder / file):
         raise InputError(f"checkpoint {folder} is incomplete: it has no {file}")
-    content = read_bytes(folder / file)
+    content = read_whole(folder / file, pipes=False)
     wanted, found = state["sha256"].get(file), hashlib.sha256(content).hexdigest()
     if wanted != found:
         raise InputError(f"checkpoint {folder} is damaged: SHA-256 of {file} is {found}, {STATE} says {wanted!s:.80}")
@@ -294,7 +289,7 @@ def write_checkpoint(folder: Path, files: "Mapping[str, Mapping[str, Tensor]]", 
     from safetensors.torch import save
 
     make_folder(folder.parent)
-    temporary, old = beside(folder), beside(folder.with_name(f"old.{folder.name}"))
+    temporary = beside(folder)
     remove(temporary)
     try:
         temporary.mkdir()
@@ -306,16 +301,8 @@ def write_checkpoint(folder: Path, files: "Mapping[str, Mapping[str, Tensor]]", 
         described = {"format": FORMAT, **state, "sha256": sums}
         write_synced(temporary / STATE, (json.dumps(described, indent=1) + "\n").encode())
         sync_folder(temporary)
-        if folder.exists():  # the same step again (an average, a step repeated after a resume): replace it
-            os.rename(folder, old)
-        os.rename(temporary, folder)
-        sync_folder(folder.parent)
+        put_in_place(temporary, folder)  # where an average may stand, or the same step before a resume
     except OSError as error:
-        if old.exists() and not folder.exists():
-            with contextlib.suppress(OSError):
-                os.rename(old, folder)
         raise InputError(f"cannot write checkpoint {folder}: {error.strerror}; earlier ones are untouched") from error
     finally:
         remove(temporary)
-        if folder.exists():
-            remove(old)

@@ -1,12 +1,14 @@
 """Files appear whole or not at all, whatever happens while they are written."""
 
+import fcntl
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clearhead.disk import locked, read_bytes, write_whole
+from clearhead import disk
+from clearhead.disk import exchanged, locked, put_in_place, write_whole
 from clearhead.errors import InputError
 
 
@@ -54,15 +56,64 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         write_whole(tmp_path / "nowhere" / "x", "content")
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for name, message in (
-        ("nothing", "no file .*nothing"),
-        ("", "cannot read .*: it is a folder"),
-        ("pipe", "cannot read .*pipe: it is not a regular file"),  # which would wait for ever
-    ):
-        with pytest.raises(InputError, match=message):
-            read_bytes(tmp_path / name)
+def folder(path: Path, content: str) -> Path:
+    path.mkdir()
+    (path / "x").write_text(content)
+    return path
+
+
+def test_one_of_two_folders_is_always_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new, place = folder(tmp_path / "new", "new"), folder(tmp_path / "place", "old")
+    renamed = []
+    monkeypatch.setattr(os, "rename", lambda *names: renamed.append(names))
+    put_in_place(new, place)
+    assert renamed == []  # they change places in one step, and the old one goes
+    assert (place / "x").read_text() == "new"
+    assert os.listdir(tmp_path) == ["place"]
+
+
+def test_where_names_cannot_change_places_the_old_one_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "exchanged", lambda one, other: False)
+    place = folder(tmp_path / "place", "old")
+    put_in_place(folder(tmp_path / "new", "new"), place)
+    assert (place / "x").read_text() == "new"
+    assert os.listdir(tmp_path) == ["place"]
+    with pytest.raises(FileNotFoundError):
+        put_in_place(tmp_path / "nothing", place)
+    assert (place / "x").read_text() == "new"
+    assert os.listdir(tmp_path) == ["place"]
+
+
+def test_an_exchange_that_the_disk_refuses_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"No such file or directory.*place"):
+        exchanged(tmp_path / "nothing", folder(tmp_path / "place", "old"))
+
+
+def test_a_lock_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("of one that was killed")
+    with locked(tmp_path):
+        assert (tmp_path / ".lock").read_text().startswith(f"{os.getpid()} ")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_lock_on_a_file_that_lost_its_name_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between opening and locking it, the one who held it may have ended and removed it, and a third begun anew."""
+    real, calls = fcntl.flock, []
+
+    def late(handle: int, how: int) -> None:
+        calls.append(handle)
+        if len(calls) == 1:
+            (tmp_path / ".lock").unlink()
+        real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with locked(tmp_path):
+        assert len(calls) == 2
+        monkeypatch.undo()
+        with pytest.raises(InputError, match=f"is in use by process {os.getpid()}"), locked(tmp_path):
+            pass
 
 
 def test_a_lock_is_held_until_the_end_and_by_one_alone(tmp_path: Path) -> None:

@@ -43,6 +43,12 @@ def test_what_is_no_file_is_refused_by_name(name: str, why: str) -> None:
         read_whole(name)
 
 
+def test_a_pipe_is_refused_where_only_a_file_will_do(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match=r"cannot read .*pipe: it is a pipe"):
+        read_whole(tmp_path / "pipe", pipes=False)
+
+
 def test_a_file_beyond_its_bound_is_refused_before_it_is_read(tmp_path: Path) -> None:
     with open(tmp_path / "sparse", "wb") as file:
         file.truncate(1 << 43)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from bench.faults.fork import fork
 from clearhead.cli.main import main
 
 MEMORY = 3 << 30  # bytes that a command may take beyond what the process has when it is forked
@@ -55,7 +56,7 @@ def call(words: list[str], where: Surroundings) -> Ended:
     """`clearhead words…`, forked."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         began = time.monotonic()
-        child = os.fork()
+        child = fork()
         if child == 0:
             _run(words, where, out.fileno(), err.fileno())
         status = _wait(child, began + SECONDS)

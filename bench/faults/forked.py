@@ -17,13 +17,20 @@ import torch
 
 import clearhead.decoding.pictures
 import clearhead.training.session  # noqa: F401 (imported here, so that no child needs to)
+from bench.faults.fork import fork
 from clearhead.cli.main import main
+from clearhead.cost.account import Size, account
+from clearhead.model import configure
 
-# What commands import, or torch does when it is first asked for a shape, an optimizer or a picture: done once, here.
-for _module in ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "pydantic", "sacrebleu.metrics"):
+# What commands import, or libraries do when they are first asked for something: done once, here.
+for _module in ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "sacrebleu.metrics"):
+    import_module(_module)
+for _module in ("pydantic.fields", "pydantic.types", "typer._adapters", "clearhead.cost.sheet"):
     import_module(_module)
 torch.empty(2, device="meta").normal_()
 torch.optim.Adam([torch.zeros(1, requires_grad=True)])
+account(configure("tiny"), Size(1, 4))
+import_module("matplotlib.figure").Figure().subplots().figure.savefig(io.BytesIO())
 
 MEMORY = 3 << 30  # bytes of address space on top of what is taken already
 PATIENCE = 60.0  # seconds, far more than any command here needs
@@ -36,7 +43,6 @@ class Ended:
     status: int | None
     out: bytes
     err: str
-    peak: int = 0  # bytes in memory at most, those that it was forked with included
 
     def fault(self) -> str:
         """What no command may ever do, if it did."""
@@ -68,13 +74,13 @@ def call(
     sys.stdout.flush()
     sys.stderr.flush()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        child = os.fork()
+        child = fork()
         if child == 0:
             _run(words, first, folder, out.fileno(), err.fileno())
-        status, peak = _wait(child, patience)
+        status = _wait(child, patience)
         out.seek(0)
         err.seek(0)
-        return Ended(status, out.read(), err.read().decode("utf-8", "backslashreplace"), peak)
+        return Ended(status, out.read(), err.read().decode("utf-8", "backslashreplace"))
 
 
 def _run(words: Sequence[object], first: Callable[[], None], folder: Path | None, out: int, err: int) -> None:
@@ -105,13 +111,13 @@ def _run(words: Sequence[object], first: Callable[[], None], folder: Path | None
         os._exit(status)
 
 
-def _wait(child: int, patience: float) -> tuple[int | None, int]:
+def _wait(child: int, patience: float) -> int | None:
     limit = time.monotonic() + patience
     while time.monotonic() < limit:
-        found, status, used = os.wait4(child, os.WNOHANG)
+        found, status = os.waitpid(child, os.WNOHANG)
         if found:
-            return os.waitstatus_to_exitcode(status), used.ru_maxrss * 1024
+            return os.waitstatus_to_exitcode(status)
         time.sleep(0.002)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return None, 0
+    return None

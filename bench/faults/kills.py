@@ -47,6 +47,7 @@ def run(small: bool) -> Iterator[Outcome]:
         if not small:
             yield from series(folder, "killed while resuming", half_done(folder), 1)
             yield from series(folder, "one of two processes killed", None, 2, sample=30)
+            yield from averaging(folder)
 
 
 def prepare(folder: Path) -> None:
@@ -91,6 +92,27 @@ def series(
         case = f"at {number} of {len(moments)}, before `{moments[number - 1]}`" + f" (rank {victim})" * (ranks > 1)
         yield Outcome(family, case, killed(folder, broken, number, ranks, victim, wanted))
         shutil.rmtree(broken)
+
+
+def averaging(folder: Path) -> Iterator[Outcome]:
+    """Kill `clearhead average` where an average is replaced: at every moment there is one, the old or the new."""
+    run = folder / "broken"
+    words = ["average", str(run), "--last", "1"]
+    begin(folder / "straight", run)
+    old = fingerprint(run)
+    moments = operations(run, words)
+    new = fingerprint(run)
+    assert old != new
+    for number, moment in enumerate(moments, 1):
+        begin(folder / "straight", run)
+        (end,) = command(words, lambda number=number: intercept(run, kill_at(number)))  # type: ignore[misc]
+        found = {name: content for name, content in fingerprint(run).items() if "/." not in name}
+        wrong = f"the kill missed: {end.status}, {end.said}" if end.status != -signal.SIGKILL else ""
+        if not wrong and found not in (old, new):
+            wrong = "neither the old average nor the new: " + difference(found, old)
+        (end,) = command(words)
+        wrong = wrong or (f"again: {end.said}" if end.status else difference(fingerprint(run), new))
+        yield Outcome("killed while averaging again", f"at {number} of {len(moments)}, before `{moment}`", wrong)
 
 
 def begin(start: Path | None, run: Path) -> None:

@@ -11,6 +11,7 @@ import re
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ def roles(place: Sandbox) -> dict[str, Role]:
         "TOKENIZER": Role(path("tokenizer.json"), {**text_file, "empty": path("empty.txt")}),
         "IN": Role(path("tokenizer.json"), {**text_file, "empty": path("empty.txt")}),
         "OUT": Role(path("here/new.json"), output),
+        "OUT.py": Role(path("here/new.py"), {**output, "another kind of file": path("here/new.txt")}),
         "OUT.npy": Role(path("here/new.npy"), {**output, "a folder": folder}),
         "DIR": Role(path("here/made"), {"a file": path("lines.txt"), "below a file": below, "too long a name": long}),
         "RECIPE": Role(path("recipe.toml"), {"unknown": "nonsense", "missing": path("missing.toml"), "a folder": folder,
@@ -74,6 +76,7 @@ def roles(place: Sandbox) -> dict[str, Role]:
         "NAME=ID": Role("<end>=5", {"no assignment": "nonsense", "no number": "<end>=x", "no name": "=5", "empty": ""}),
         "TARGET": Role("torch.nn:Transformer", {"no name": "torch.nn", "no module": "nonsense:x",
                                                 "no such name": "torch.nn:nonsense", "empty": "", "no package": ":x"}),
+        "BASELINE": Role(path("baseline.json"), {**text_file, "empty": path("empty.txt")}),
         "NAMES": Role("numerics", {"unknown": "nonsense", "empty": ""}),
         "PROBE": Role("future", {"unknown": "nonsense", "empty": ""}),
         "P": Role("gpt2", {"no pattern": "(", "empty": ""}),
@@ -114,8 +117,13 @@ GOOD = {
 }
 # Filters that refuse lines which are text to others; what they make of them is tried in tests/cli.
 CHOOSY = {("tokenizer", "decode", "file")}
-# What a parameter is, where its declaration says only that it is text.
-KINDS = {("doctor", "only"): "PROBE"}
+# What a parameter is, where its declaration says only that it is text or a file.
+KINDS = {
+    ("doctor", "only"): "PROBE",
+    ("doctor", "write"): "OUT.py",
+    ("doctor", "baseline"): "BASELINE",
+    ("doctor", "write_baseline"): "OUT",
+}
 # Values within every declared range that this command must refuse all the same, and why.
 REFUSED = {
     ("attention", "text", ""): "there is nothing to look at",
@@ -221,7 +229,8 @@ class Parameter:
         parts = [part for part in (*typing.get_args(base), base) if part is not type(None)]
         self.type = next((part for part in parts if part in (int, float, bool)), None)
         literal = next((part for part in parts if typing.get_origin(part) is typing.Literal), None)
-        self.choices = typing.get_args(literal) if literal else typing.get_args(base) if base is literal else ()
+        named = next((part for part in parts if isinstance(part, type) and issubclass(part, Enum)), ())
+        self.choices = typing.get_args(literal) if literal else tuple(named)
         self.role = known.get(shown)
         self.metavar = shown
 

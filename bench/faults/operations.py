@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from bench.faults.fork import fork
 from clearhead.cli.main import main
 from clearhead.data.settings import DataSettings
 from clearhead.training.config import Recipe, TrainingSettings
@@ -149,7 +150,7 @@ def command(arguments: Sequence[str], first: Callable[[], None] = lambda: None, 
     sys.stdout.flush()  # or each child would say once more what this process was about to say
     children = []
     for rank in range(ranks):
-        if (child := os.fork()) == 0:
+        if (child := fork()) == 0:
             status = 70
             try:
                 if ranks > 1:

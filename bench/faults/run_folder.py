@@ -60,7 +60,7 @@ ALL = ("*",)
 QUICK = ("translate", "score", "checkpoints", "train", "tokenizer encode")  # for the sample of the tests
 DESCRIBE = ("shapes", "plot", "checkpoints", "tokenizer info", "tokenizer encode", "tokenizer explain")
 WEIGHTS = ("config.toml", "tokenizer.json", "best", "latest", "*/state.json", "*/model.safetensors")
-COMMON = {
+COMMON = {  # to which it is all the same what kind of run it is
     "checkpoints": Command(("checkpoints", "RUN"), ("config.toml", "best", "latest", "*/state.json"), leaves_out=True),
     "average": Command(
         ("average", "RUN", "--last", "2"),
@@ -71,11 +71,12 @@ COMMON = {
     ),
     "plot": Command(("plot", "RUN"), ("config.toml", "metrics.jsonl"), ("plots",), True),
     "shapes": Command(("shapes", "RUN", "--json", "--batch", "1", "--length", "8"), ("config.toml",)),
-    "train": Command(RESUME, ALL, TRAINED, True, "checkpoints/step_00000008/model.safetensors"),
-    "evaluate": Command(("evaluate", "RUN", "--json", "--limit", "2"), WEIGHTS),
-    "attention": Command(("attention", "RUN", "1 2"), WEIGHTS, ("plots",)),
     "tokenizer info": Command(("tokenizer", "info", "RUN", "--json"), ("tokenizer.json",)),
     "tokenizer encode": Command(("tokenizer", "encode", "RUN", "lines.txt"), ("tokenizer.json",)),
+}
+EVERY = {
+    "train": Command(RESUME, ALL, TRAINED, True, "checkpoints/step_00000008/model.safetensors"),
+    "evaluate": Command(("evaluate", "RUN", "--json", "--limit", "2"), WEIGHTS),
 }
 COMMANDS = {
     "pairs": {
@@ -85,18 +86,21 @@ COMMANDS = {
         ),
         "translate --checkpoint step_2": Command(("translate", "RUN", "lines.txt", "--checkpoint", "step_2"), WEIGHTS),
         "score": Command(("score", "RUN", "--source", "lines.txt", "--target", "lines.txt"), WEIGHTS),
+        "attention": Command(("attention", "RUN", "1 2"), WEIGHTS, ("plots",)),
+        **EVERY,
         **COMMON,
     },
     "text": {
         "generate": Command(("generate", "RUN", "the", "--max-tokens", "4", "--seed", "1"), WEIGHTS),
         "score": Command(("score", "RUN", "--text", "lines.txt"), WEIGHTS),
         "tokenizer explain": Command(("tokenizer", "explain", "the cat", "-t", "RUN"), ("tokenizer.json",)),
-        **COMMON,
+        "tokenizer encode": Command(("tokenizer", "encode", "RUN", "lines.txt"), ("tokenizer.json",)),
+        **EVERY,
     },
     "counts": {
         "encode": Command(("encode", "RUN", "lines.txt", "--mean"), WEIGHTS),
         "encode --predict": Command(("encode", "RUN", "lines.txt", "--predict"), WEIGHTS),
-        **COMMON,
+        **EVERY,
     },
 }
 

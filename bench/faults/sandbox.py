@@ -55,6 +55,7 @@ class Sandbox:
         (folder / "lines.txt").write_text("\n".join(lines[:3]) + "\n")
         (folder / "text.txt").write_text("\n".join(lines) + "\n")
         (folder / "ids.txt").write_text("5 6 7\n\n8\n")
+        (folder / "baseline.json").write_text('{"accepted": []}')
         (folder / "empty.txt").touch()
         (folder / "garbage.bin").write_bytes(bytes(range(256)) * 4)
         (folder / "folder").mkdir()

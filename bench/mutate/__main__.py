@@ -3,6 +3,7 @@
     make mutate                                                  40 changes to the lines that differ from main
     python -m bench.mutate --since HEAD~5 --sample 40 --seed 1   … or from another revision
     python -m bench.mutate --whole --sample 400 --seed 20261118  a sample of model, decoding, tokenizer, training, data
+    python -m bench.mutate --control --whole --sample 100        the same without any change: every test must pass
     python -m bench.mutate --table                               the equivalent ones, as docs/reliability.md lists them
 
 Which tests run which lines is measured first and kept in runs/bench/mutate, as are the results: an interrupted run goes
@@ -91,6 +92,16 @@ def report(sample: list[Mutant], results: dict[str, dict]) -> int:
     return unknown
 
 
+def report_control(sample: list[Mutant], results: dict[str, dict]) -> int:
+    """How many sets of tests failed though nothing was changed."""
+    known = [results[mutant.key] for mutant in sample if mutant.key in results]
+    failed = [result for result in known if result["outcome"] == "killed"]
+    for result in failed:
+        print(f"failed without any change: {result['by']}")
+    print(f"{len(known)} sets of tests run without a change, {len(failed)} failed")
+    return len(failed)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--since", help="the revision to compare with; by default where this branch left main")
@@ -105,14 +116,17 @@ def main() -> None:
         "--table", action="store_true", help="print the equivalent mutants as a table, and nothing else"
     )
     parser.add_argument("--report", action="store_true", help="print what is known of this sample, and run nothing")
+    parser.add_argument("--control", action="store_true", help="change nothing: whatever fails then is no proof")
     options = parser.parse_args()
     if options.table:
         table()
         return
     sample = drawn(options)
-    trials = Trials(FOLDER, options.tests, options.seconds, options.processes)
+    trials = Trials(FOLDER, options.tests, options.seconds, options.processes, options.control)
     if not options.report:
         trials.run([mutant for mutant in sample if mutant.file.startswith(options.only)])
+    if options.control:
+        sys.exit(report_control(sample, trials.results) > 0)
     sys.exit(report(sample, trials.results) > 0)
 
 

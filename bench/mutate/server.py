@@ -30,6 +30,7 @@ from bench.mutate.mutants import PARTS
 HEAVY = ["torch", "torch.distributed.fsdp", "torch.testing", "numpy", "hypothesis", "regex", "safetensors.torch"]
 HEAVY += ["rich.progress", "typer.testing", "babel.dates", "sacrebleu", "matplotlib.figure", "tomli_w", "transformers"]
 MEMORY, FILE = 10 << 30, 1 << 30  # bytes that a mutant may take: some would fill the machine
+IDLE = 60  # seconds without any work: it waits for something that will not come
 WHOLE = ".py.whole"  # beside a changed file, the file as it was
 IMPOSSIBLE = "the code cannot be exchanged"
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "not long", "--no-header"]
@@ -79,7 +80,7 @@ class Server(Verdict):
         return ""
 
     def run(self, items: dict[str, pytest.Item], request: dict[str, Any]) -> str:
-        if not exchange(request["file"], request["source"], self.living):
+        if not request["control"] and not exchange(request["file"], request["source"], self.living):
             return IMPOSSIBLE
         chosen = [items[name] for name in request["tests"]]
         for item, following in zip(chosen, [*chosen[1:], None], strict=True):
@@ -133,7 +134,7 @@ def fresh(request: dict[str, Any], scratch: str) -> str:
 
 def in_child(work: Callable[[], str], request: dict[str, Any]) -> dict[str, Any]:
     """What `work` returns, and how it ended: in a process of its own, with limits."""
-    started, (mine, theirs) = time.monotonic(), Pipe(duplex=False)
+    mine, theirs = Pipe(duplex=False)
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
@@ -150,9 +151,15 @@ def in_child(work: Callable[[], str], request: dict[str, Any]) -> dict[str, Any]
                 theirs.send(f"{type(error).__name__}: {error}"[:200])
         os._exit(0)
     theirs.close()
-    ended, deadline = "", started + 60 + 12 * request["seconds"]
+    ended, idle = "timeout", 0
+    deadline, before = time.monotonic() + 60 + 100 * request["seconds"], ""
     try:
-        ended = mine.recv() if mine.poll(deadline - time.monotonic()) else "timeout"
+        while time.monotonic() < deadline and idle < IDLE:
+            if mine.poll(1):
+                ended = mine.recv()
+                break
+            now = at_work(child)
+            idle, before = idle + 1 if now == before else 0, now
     except EOFError:
         ended = "died"
     with suppress(ProcessLookupError):
@@ -161,6 +168,18 @@ def in_child(work: Callable[[], str], request: dict[str, Any]) -> dict[str, Any]
     if ended == "died" and os.waitstatus_to_exitcode(status) in (-signal.SIGXCPU, -signal.SIGKILL):
         ended = "timeout"
     return {"failed": ended, "seconds": round(used.ru_utime + used.ru_stime, 2)}
+
+
+def at_work(group: int) -> str:
+    """Another word each second as long as one of these processes works or waits for the processor: the time they have
+    used, or the clock if one is ready to run. Neighbours may slow a mutant down, but not stop it."""
+    used = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, of_group, *rest = path.read_text().rpartition(")")[2].split()
+            if int(of_group) == group:
+                used.append(str(time.monotonic()) if state == "R" else f"{rest[8]} {rest[9]}")
+    return " ".join(used)
 
 
 @contextmanager
@@ -202,9 +221,9 @@ def main() -> None:
             if not request["fresh"]:
                 here.send(request)
                 answer = here.recv()
-            if answer["failed"] == IMPOSSIBLE:
+            if afresh := answer["failed"] == IMPOSSIBLE:
                 answer = in_child(partial(fresh, request, scratch), request)
-        requests.send(answer)  # only now: whoever asked may read the file
+        requests.send({**answer, "fresh": afresh})  # only now: whoever asked may read the file
     here.send(None)
 
 

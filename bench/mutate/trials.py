@@ -1,9 +1,10 @@
 """Mutants against tests: which tests to run for which mutant, two at a time, and what came of it.
 
-For each mutant the tests that run its line are tried, one of each function with parameters before the others, those of
-its own file first, then those of its part, the quickest first; then quick tests of the same file that do not run the
-line by themselves, because something remembered what it gave. All are cut off at a number of seconds of processor time.
-A mutant that makes the tests run three times as long as they should, and then some, is found by that.
+For each mutant the tests that run its line are tried: first the quick ones of its own file and of no part; then one of
+each function with parameters before the others, those of its part before those of others, the quickest first; then
+quick tests of the same file that do not run the line by themselves, because something remembered what it gave. All are
+cut off at a number of seconds of processor time. A mutant that makes the tests run three times as long as they should,
+and then some, is found by that. A test that fails counts only if the same tests pass at once without the change.
 """
 
 import json
@@ -25,16 +26,18 @@ from bench.mutate.mutants import Mutant, mutated
 
 FOLDER = Path("runs/bench/mutate")
 FIRST = 3.0  # seconds of tests in a first round: most mutants end here, also those that never would
+QUICK = 0.05  # seconds of a test that is worth running before any other
 EXTRA = 2.0  # seconds of tests that run the file but not the line
 
 
 class Trials:
     """Runs mutants and keeps what came of each in `folder`."""
 
-    def __init__(self, folder: Path, tests: list[str], seconds: float, processes: int) -> None:
+    def __init__(self, folder: Path, tests: list[str], seconds: float, processes: int, control: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.map, self.log = folder / "lines.jsonl", folder / "results.jsonl"
+        self.map, self.log = folder / "lines.jsonl", folder / ("control.jsonl" if control else "results.jsonl")
         self.tests, self.seconds, self.processes = tests, seconds, processes
+        self.control = control  # no change is made at all
         self.lock, self.copy = threading.Lock(), Path()
         self.results: dict[str, dict[str, Any]] = {}
         for line in read(self.log):
@@ -50,11 +53,9 @@ class Trials:
         with tempfile.TemporaryDirectory(prefix="mutate-") as scratch:
             workers = [Worker(Path(scratch) / str(number), self.tests) for number in range(self.processes)]
             self.copy = workers[0].copy
-            for root in self.tests:  # those of a part first for the mutants of that part, in the end all for the rest
+            for root in self.tests:
                 self.record(workers, root)
-                near = [one for one in waiting if one.file.split("/")[1] == Path(root).name]
-                each(workers, partial(self.try_all, waiting=near))
-            each(workers, partial(self.try_all, waiting=[one for one in waiting if not self.killed(one)]))
+            each(workers, partial(self.try_all, waiting=waiting))
             for worker in workers:
                 worker.stop()
 
@@ -99,18 +100,20 @@ class Trials:
             if name in self.cost:
                 hit = any(place[0] <= line <= place[1] for line in lines)
                 (running if hit else others).append(name)
-        own, near = f"tests/{part}/test_{stem}.py", f"tests/{part}/"
+        own, near, general = f"tests/{part}/test_{stem}.py", f"tests/{part}/", "tests/test_"
         fresh = mutant.at_import or not running
         if fresh:  # a default or a name may be used by tests that run no line of its file
-            always = (name for name in self.cost if name.startswith((own, "tests/test_")))
+            always = (name for name in self.cost if name.startswith((own, general)))
             running, others = list(dict.fromkeys([*(running or others), *always])), []
         variants: Counter[str] = Counter()
 
         def order(name: str) -> tuple[int, int, float]:
-            """Of a test with many parameters one comes first, the others after one of each other test."""
-            distance = 0 if name.startswith(own) else 1 if name.startswith(near) else 2
+            """Quick tests of its own file come first; then, of a test with many parameters, one comes first, the others
+            after one of each other test."""
+            distance = 0 if name.startswith((own, general)) else 1 if name.startswith(near) else 2
             variants[name.split("[")[0]] += 1
-            return variants[name.split("[")[0]], distance, self.cost[name]
+            quick = distance == 0 and self.cost[name] < QUICK
+            return 0 if quick else variants[name.split("[")[0]], distance, self.cost[name]
 
         def first(names: list[str], seconds: float) -> list[str]:
             return within(sorted(sorted(names, key=self.cost.__getitem__), key=order), self.cost, seconds)
@@ -148,23 +151,38 @@ class Trials:
         if not tests:
             return {"outcome": "not covered", "seconds": 0}
         first = within(tests, self.cost, FIRST)
-        used = 0.0
-        for round_tests in (first, tests[len(first) :]):
-            if round_tests:
-                expected = sum(self.cost[name] for name in round_tests)
-                answer = worker.ask(
-                    {
-                        "file": mutant.file,
-                        "source": mutated((worker.copy / mutant.file).read_text(), mutant),
-                        "tests": by_file(round_tests),
-                        "fresh": fresh,
-                        "seconds": int(8 + 3 * expected) + 12 * fresh,
-                    }
-                )
-                used += answer["seconds"]
-                if answer["failed"]:
-                    return {"outcome": "killed", "by": answer["failed"], "seconds": round(used, 2)}
-        return {"outcome": "survived", "seconds": round(used, 2)}
+        used, rounds = 0.0, [first, tests[len(first) :]]
+        refuted: list[str] = []  # tests that fail without the change as well
+        while rounds:
+            names = by_file(rounds.pop(0))
+            answer = self.ask(worker, mutant, names, fresh)
+            used += answer["seconds"]
+            if failed := answer["failed"]:
+                run = names[: names.index(failed) + 1] if failed in names else names
+                control = self.ask(worker, mutant, run, answer["fresh"], control=True)["failed"]
+                if self.control or not control:
+                    return {"outcome": "killed", "by": failed, "seconds": round(used, 2), "refuted": refuted}
+                refuted.append(control)
+                rounds.insert(0, [name for name in names if name != control] if control in names else [])
+        return {"outcome": "survived", "seconds": round(used, 2), "refuted": refuted}
+
+    def ask(
+        self, worker: "Worker", mutant: Mutant, tests: list[str], fresh: bool, control: bool = False
+    ) -> dict[str, Any]:
+        """Run these tests with the change, or all the same without it."""
+        if not tests:
+            return {"failed": "", "seconds": 0.0}
+        whole = (worker.copy / mutant.file).read_text()
+        return worker.ask(
+            {
+                "file": mutant.file,
+                "source": whole if control or self.control else mutated(whole, mutant),
+                "tests": tests,
+                "fresh": fresh,
+                "control": control or self.control,
+                "seconds": int(8 + 3 * sum(self.cost[name] for name in tests)) + 12 * fresh,
+            }
+        )
 
 
 class Worker:

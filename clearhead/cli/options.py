@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from clearhead.cli import completion
-from clearhead.disk import LOCK
 from clearhead.errors import InputError
 from clearhead.ranges import MOST_THREADS
 from clearhead.settings import parse_assignment
@@ -54,8 +53,6 @@ def left_as_it_was(path: Path) -> Iterator[None]:
     try:
         yield
     except InputError:
-        if made and path.is_dir() and [entry.name for entry in path.iterdir()] == [LOCK]:
-            (path / LOCK).unlink()
         for place in made:
             with suppress(OSError):  # somebody has put something there: then it stays
                 place.rmdir()

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from clearhead.disk import write_whole
 from clearhead.doctor.finding import Finding, Report
 from clearhead.errors import InputError
+from clearhead.reading import parse_json, read_whole
 
 Entry = tuple[str, str, str]  # model, id, code
 
@@ -40,18 +42,18 @@ def write(path: Path, report: Report) -> int:
     kept = [one for one in (read(path) if path.exists() else []) if one[0] != report.name]
     entries = sorted([*kept, *(entry(report, finding) for finding in report.findings)])
     rows = [{"model": model, "finding": id, "code": code} for model, id, code in entries]
-    path.write_text(json.dumps({"accepted": rows}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps({"accepted": rows}, indent=2, ensure_ascii=False) + "\n")
     return len(report.findings)
 
 
 def read(path: Path) -> list[Entry]:
     """The entries of a baseline file; a broken one is told."""
+    if not path.exists():
+        raise InputError(f"there is no baseline {path}; write one with --write-baseline {path}")
     try:
-        rows: Any = json.loads(path.read_text(encoding="utf-8"))["accepted"]
+        rows: Any = parse_json(read_whole(path), path)["accepted"]
         return [(row["model"], row["finding"], row.get("code", "")) for row in rows]
-    except FileNotFoundError as error:
-        raise InputError(f"there is no baseline {path}; write one with --write-baseline {path}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f'{path} is no baseline: wanted {{"accepted": [{{"model", "finding", "code"}}]}}') from error
 
 

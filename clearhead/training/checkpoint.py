@@ -255,6 +255,11 @@ def clean_up(run: Run) -> None:
     removed are nobody else's; what other commands write is theirs while they live."""
     for rest in (run.path / "checkpoints").glob(".*step_*"):
         remove(rest)
+    clear_leftovers(run)
+
+
+def clear_leftovers(run: Run) -> None:
+    """Remove temporaries whose process is no more."""
     for folder in (run.path, run.path / "checkpoints", run.path / "plots"):
         for rest in folder.glob(".*"):
             found = TEMPORARY.fullmatch(rest.name)
@@ -290,6 +295,7 @@ def average(run: Run, count: int, of: str = "last", report: Report = warn) -> li
     mean = {name: (tensor / len(used)).float() for name, tensor in total.items()}
     used.sort(key=step_of)
     state = {"step": step_of(used[-1]), "average_of": [folder.name for folder in used], "versions": versions()}
+    clear_leftovers(run)
     write_checkpoint(run.path / "checkpoints" / "average", {MODEL: mean}, state)
     return used
 

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clearhead.disk import read_bytes, write_whole
+from clearhead.disk import write_whole
 from clearhead.errors import InputError, visible
+from clearhead.reading import read_whole
 from clearhead.training.loop import Loop
 
 METRICS = "metrics.jsonl"
@@ -165,7 +166,7 @@ def read_metrics(path: Path, report: Callable[[str], None] = warn) -> list[dict[
 def parse_metrics(path: Path, report: Callable[[str], None]) -> list[tuple[bytes, dict[str, Any]]]:
     """Each line as it stands and as it reads."""
     rows, bad = [], []
-    lines = read_bytes(path).split(b"\n")[:-1]  # what follows the last newline was not written to its end
+    lines = read_whole(path, pipes=False).split(b"\n")[:-1]  # what follows the last newline was not written to its end
     for number, line in enumerate(lines, 1):
         try:
             rows.append((line, checked_row(json.loads(line))))

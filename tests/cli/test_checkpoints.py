@@ -61,7 +61,7 @@ def test_a_damaged_checkpoint_is_listed_and_explained(call: Call, finished: Path
     lines = out.decode().splitlines()
     assert status == 0
     assert [line.split()[0] for line in lines if "  damaged" in line] == ["step_00000020"]
-    assert "step_00000020 is damaged: state.json is not valid JSON" in lines[-1]
+    assert "step_00000020 is damaged: state.json is not JSON" in lines[-1]
 
 
 def test_a_run_without_checkpoints_and_no_run_at_all(call: Call, tmp_path: Path) -> None:

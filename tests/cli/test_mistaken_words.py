@@ -68,6 +68,14 @@ def test_a_refused_training_leaves_no_folder_behind(
     assert not any(tmp_path.iterdir())
 
 
+def test_a_training_that_is_refused_leaves_the_run_as_it_was(run: Path, call: Call) -> None:
+    before = {path: path.stat().st_mtime_ns for path in sorted(run.rglob("*"))}
+    status, _, err = call("train", "copy", "--run", run, "--set", "data.examples=50")
+    assert status == 2
+    assert f"{run} was begun with" in err
+    assert {path: path.stat().st_mtime_ns for path in sorted(run.rglob("*"))} == before
+
+
 def test_as_many_checkpoints_as_were_kept_are_averaged(call: Call, tmp_path: Path) -> None:
     kept = small_run(tmp_path / "run", "encoder-decoder", training={"validate_every": 1})
     status, _, err = call("average", kept, "--last", "1")

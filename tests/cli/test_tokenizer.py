@@ -134,6 +134,11 @@ def test_info_tells_about_the_vocabulary_and_a_text(folder: Path) -> None:
         1 - len([number for number in set(ids) if ids.count(number) >= 10]) / 296, 4
     )
     assert len(facts["longest tokens"][0]) == max(map(len, tokenizer.vocabulary))  # type: ignore[attr-defined]
+    (folder / "no.txt").write_bytes(b"as text it began\n\xfe\n")
+    refused = run("info", folder, "--text", folder / "no.txt", status=2)
+    assert (
+        refused.stderr.decode() == f"clearhead: error: --text {folder}/no.txt is no text: the byte 0xfe is no UTF-8\n"
+    )
     plain = run("info", folder).stdout.decode()
     assert "  ".join(f"{name} {number}" for name, number in tokenizer.special.items()) in plain
 

@@ -137,6 +137,16 @@ def test_a_weekday_goes_with_its_comma() -> None:
     assert shorter["tr"] == "3 Mart 2029"
 
 
+def test_a_weekday_at_the_end_goes_alone_where_nothing_stands_between() -> None:
+    numbers = [Piece("year", ()), Piece("month", tuple("123456789XYZ")), Piece("day", tuple("123"))]
+    form = Form("xx", "full", (*numbers, Piece("weekday", tuple("abcdefg"))))
+    shorter = without_weekday(form)
+    assert shorter is not None
+    assert shorter.pieces == tuple(numbers)
+    middle = Form("xx", "full", (numbers[0], Piece("weekday", tuple("abcdefg")), *numbers[1:]))
+    assert without_weekday(middle) is None
+
+
 def test_answers_and_disjoint_dates(splits: Splits) -> None:
     seen = {}
     for name, part in (("train", splits.train), ("validation", splits.validation), ("test", splits.test)):

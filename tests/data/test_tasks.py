@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import clearhead
 from clearhead.data import IGNORE, Dataset, DataSettings, build
 from clearhead.data.plan import plan_by_length
+from clearhead.data.sequences import make_lists
 from clearhead.errors import InputError
 
 
@@ -167,6 +168,12 @@ def test_ranks_and_micro_batches_agree_with_the_whole() -> None:
     for rank, part in enumerate(parts):
         width = part.labels.shape[1]
         assert torch.equal(whole.labels[rank::2, :width], part.labels)
+
+
+def test_all_the_lists_there_are_can_be_asked_for() -> None:
+    lists = make_lists(14, symbols=2, shortest=1, longest=3)
+    assert len(set(lists)) == 14
+    assert {len(numbers) for numbers in lists} == {1, 2, 3}
 
 
 @pytest.mark.parametrize(

@@ -287,6 +287,22 @@ def test_masks_depend_on_seed_epoch_and_window_only() -> None:
     assert not torch.equal(whole.labels[0] == IGNORE, whole.labels[2] == IGNORE)
 
 
+def test_chances_are_those_of_splitmix64() -> None:
+    """Written out once more, in numbers of any length that are cut to 64 bits."""
+
+    def mixed(x: int) -> float:
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            x = ((x ^ (x >> shift)) * factor) % 2**64
+        return ((x ^ (x >> 31)) >> 11) / 2**53
+
+    found = chances(2, np.array([3, 0]), 5, np.random.default_rng(7))
+    keys = np.random.default_rng(7).integers(0, 1 << 64, size=2, dtype=np.uint64)
+    for number, key in enumerate(keys.tolist()):
+        for row, window in enumerate((3, 0)):
+            wanted = [mixed((key + (5 * window + place) * 0x9E3779B97F4A7C15) % 2**64) for place in range(5)]
+            assert found[number, row].tolist() == wanted
+
+
 def test_masks_leave_marks_and_padding_alone() -> None:
     dataset = documents(["ab", "c"] * 5, 16, kind=MaskedTokens)
     for epoch in range(20):

@@ -109,6 +109,8 @@ def test_panels_of_other_models(tmp_path: Path) -> None:
     assert [panel.kind for panel in attention_panels(encoder, "the cat")] == [ENCODER] * 2
     with pytest.raises(InputError, match="a target is for models that translate"):
         attention_panels(encoder, "the cat", target="x")
+    with pytest.raises(InputError, match="the text has no tokens: nothing to look at"):
+        attention_panels(encoder, "")
     model = opinionated(0, "llama", vocab_size=275, kv_heads=1, window=3).float()
     (first, _) = attention_panels(LoadedModel(model, byte_tokenizer()), "the cat sat")
     assert first.may_attend.sum(-1).max() == 3

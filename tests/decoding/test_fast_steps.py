@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from clearhead.decoding.beam import BeamSearch, beam_search
 from clearhead.decoding.fast_steps import FastDecoding, SharedSteps
 from clearhead.decoding.greedy import greedy
-from clearhead.decoding.prepared import Fingerprint, PreparedLinear
+from clearhead.decoding.prepared import Fingerprint, PreparedHead, PreparedLinear, Preparer, is_our_attention
 from clearhead.decoding.sample import Sampling, sample
 from clearhead.decoding.steps import ModelSteps
 from clearhead.lab.no_residual import NoResidual
@@ -352,3 +352,20 @@ def test_linear_maps(shape: tuple[int, int, int], bias: bool) -> None:
     b = torch.randn(outside) if bias else None
     wanted = x @ weight.t() + (0 if b is None else b)
     torch.testing.assert_close(PreparedLinear(weight, b)(x), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_attention_is_prepared_unless_it_drops_something() -> None:
+    model = pair("decoder", "pre-norm")
+    attention = model.decoder.layers[0].self_attention
+    attention.dropout = 0.1
+    assert is_our_attention(attention.eval())
+    assert not is_our_attention(attention.train())
+    attention.dropout = 0.0
+    assert is_our_attention(attention)
+
+
+def test_the_head_is_prepared_with_the_decoder() -> None:
+    model = pair("decoder", "pre-norm")
+    prepared = Preparer()(model, merge=True)
+    assert type(prepared.output) is PreparedHead
+    assert type(model.output) is not PreparedHead

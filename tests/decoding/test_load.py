@@ -12,6 +12,7 @@ from clearhead.decoding.scoring import score_pairs
 from clearhead.errors import InputError
 from clearhead.machine import pick_device
 from clearhead.model import EncoderDecoder, EncoderOnly
+from clearhead.tokenizer import Characters, Integers
 from tests.decoding.models import byte_tokenizer, opinionated, small_run
 
 LINES = ["the cat sat", "", "Ünïcödé 日本", "the dog sat on the mat and the cat", "</s> is text"]
@@ -95,6 +96,22 @@ def test_long_sources_are_cut_and_said_so(translator: LoadedModel) -> None:
     assert cut
     assert ids[-1] == translator.tokenizer.eos_id
     assert translator.source("cat")[1] is False
+
+
+def test_no_more_of_a_long_source_is_tokenized_than_could_be_kept(
+    translator: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    real = translator.tokenizer.encode_ordinary
+
+    def noted(text: str, *given: Any, **named: Any) -> list[int]:
+        asked.append(len(text))
+        return real(text, *given, **named)
+
+    monkeypatch.setattr(translator.tokenizer, "encode_ordinary", noted)
+    most = 64 * translator.settings.max_source
+    assert translator.source("c" * (most + 1))[1] is True
+    assert asked == [most]
 
 
 def test_settings_come_from_the_run_and_can_be_changed(tmp_path: Path) -> None:
@@ -197,6 +214,23 @@ def test_damaged_runs_are_named(tmp_path: Path) -> None:
         clearhead.load(run)
     weights.write_bytes(content[:100])
     with pytest.raises(InputError, match="damaged"):
+        clearhead.load(run)
+
+
+def test_what_could_not_be_scored_is_refused_line_by_line() -> None:
+    counted = Integers(8)
+    model = LoadedModel(opinionated(0, vocab_size=counted.size).float(), counted)
+    model.check_scorable("1 2", "3")
+    for source, target in (("one", "3"), ("1 2", "three")):
+        with pytest.raises(InputError, match=r"'(one|three)'"):
+            model.check_scorable(source, target)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run", "encoder-decoder")
+    size = clearhead.load(run).tokenizer.size
+    Characters([chr(0x4E00 + n) for n in range(size + 1)]).save(run / "tokenizer.json")
+    with pytest.raises(InputError, match=rf"tokenizer\.json: the tokenizer has \d+ tokens, the model only {size}"):
         clearhead.load(run)
 
 

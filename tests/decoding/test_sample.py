@@ -130,6 +130,8 @@ def test_left_padding() -> None:
     assert real.tolist() == [[True] * 3, [False, False, True]]
     with pytest.raises(InputError, match="at least one token"):
         left_pad([[5], []])
+    with pytest.raises(InputError, match="every prompt needs at least one token"):
+        left_pad([])
 
 
 @pytest.mark.parametrize(

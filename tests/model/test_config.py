@@ -40,6 +40,7 @@ def test_changes_are_laid_over_the_preset() -> None:
     assert PRESETS["tiny"]["norm"] == {"placement": "pre"}  # the preset itself stays
     assert configure("gpt2", positions={"kind": "rope"}).positions.max_length is None
     assert configure("gpt2", positions={"base": 5.0}).positions.max_length == 1024
+    assert configure("gpt2", positions={"max_length": 1}).positions.max_length == 1
     assert configure("tiny", norm=configure("llama").norm).norm.kind == "rms"
 
 
@@ -64,6 +65,8 @@ def test_final_norm_follows_the_placement_unless_told(placement: str, final: boo
         ({"vocab_size": 0}, "vocab_size must be positive, not 0"),
         ({"d_ff": -1}, "d_ff must be positive, not -1"),
         ({"decoder_layers": 0}, "kind = 'decoder' needs decoder_layers > 0, not 0"),
+        ({"decoder_layers": 10_001}, "decoder_layers must be at most 10,000, not 10,001"),
+        ({"kind": "encoder", "encoder_layers": 10_001}, "encoder_layers must be at most 10,000, not 10,001"),
         ({"window": 0}, "window must be positive, not 0"),
         ({"d_model": 15, "heads": 3}, "'sinusoidal' pairs dimensions: d_model = 15 must be even"),
         ({"d_model": 20, "positions": "rope"}, r"'rope' pairs dimensions: d_model / heads = 5 must be even"),

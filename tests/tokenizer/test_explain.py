@@ -13,6 +13,7 @@ def test_use_counts_bytes_tokens_and_how_often_each_occurs() -> None:
     assert found.bytes_per_token == pytest.approx(23 / 21)
     assert found.unused == pytest.approx(2 / 5)  # c and d; special tokens are no part of the vocabulary
     assert found.rare == pytest.approx(4 / 5)  # all but a
+    assert use(tokenizer, ["é"]).bytes_per_token == 2
     nothing = use(tokenizer, [])
     assert (nothing.bytes, nothing.tokens, nothing.bytes_per_token, nothing.unused, nothing.rare) == (0, 0, 0, 1, 1)
 

@@ -65,7 +65,8 @@ def test_tokenizers_reads_what_we_write_and_we_read_what_it_writes(
     assert peer.encode("<s>a</s>").ids == trained.encode("<s>a</s>", "all")
 
 
-def test_tiktoken_reads_what_we_write(trained: BytePair, tmp_path: Path) -> None:
+def test_tiktoken_reads_what_we_write(trained: BytePair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")  # else it remembers the file by its path, which another run may share
     path = tmp_path / "mine.tiktoken"
     save(trained, path)
     same(load(path, pattern=trained.pattern, special=trained.special), trained)
@@ -153,6 +154,11 @@ BYTES = {bytes([byte]): byte for byte in range(256)}
             "b'xyz', which no merge makes, would be a special token",
         ),
         (
+            BytePair({**BYTES, b"ab": 256, b"xy": 257}, [(b"a", b"b")]),
+            "folder/",
+            "b'xy', which no merge makes, would be a special token",
+        ),
+        (
             BytePair(
                 {**BYTES, b"ab": 256, b"bc": 257, b"abc": 258},
                 [(b"a", b"b"), (b"b", b"c"), (b"ab", b"c"), (b"a", b"bc")],
@@ -198,6 +204,9 @@ def at(content: dict[str, Any], *keys: Any) -> Any:
         (["model"], None, "'model' is NoneType, and a dict is wanted"),
         (["model", "type"], "WordPiece", "model.type is 'WordPiece'"),
         (["model", "byte_fallback"], True, "model.byte_fallback is True"),
+        (["model", "fuse_unk"], True, "model.fuse_unk is True"),
+        (["model", "dropout"], 0.1, "model.dropout is 0.1"),
+        (["model", "continuing_subword_prefix"], "##", "model.continuing_subword_prefix is '##'"),
         (["model", "end_of_word_suffix"], "</w>", "model.end_of_word_suffix is '</w>'"),
         (["model", "merges"], [], "there are no merges"),
         (["model", "merges", 1], ["a", "b"], "merge 1 joins b'a' and b'b', and so does merge 0"),
@@ -229,6 +238,15 @@ def test_a_tokenizer_json_we_cannot_follow_is_refused(
     with pytest.raises(InputError, match=re.escape(message)) as caught:
         load(path)
     assert str(path) in str(caught.value)
+
+
+def test_special_tokens_are_written_in_the_order_of_their_ids() -> None:
+    tokenizer = train(["ab ab"], 261, special=["<s>", "</s>", "<a>"])
+    assert [(one["content"], one["id"]) for one in json.loads(tokenizer.to_json())["added_tokens"]] == [
+        ("<s>", 0),
+        ("</s>", 1),
+        ("<a>", 2),
+    ]
 
 
 def test_a_missing_byte_is_named(content: dict[str, Any], tmp_path: Path) -> None:

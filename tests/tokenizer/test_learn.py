@@ -161,6 +161,10 @@ def test_progress_tells_both_stages() -> None:
     assert told == [("reading", 8, None), ("merging", 1, 2), ("merging", 2, 2)]
 
 
+def test_the_smallest_vocabulary_has_no_merges() -> None:
+    assert train(["text text"], 260).merges == []
+
+
 def test_what_cannot_be_learned_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"259 is too small: 4 special tokens and 256 bytes need 260"):
         train(["text"], 259)

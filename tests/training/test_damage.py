@@ -146,6 +146,7 @@ MOMENTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
         lambda t: t.update({"step.embedding.weight": torch.zeros(2)}),
         r"'step.embedding.weight' is .*\(2,\)",
     ),
+    "not finite": (lambda t: t[NAME].fill_(float("inf")), f"'{NAME}' has values that are not finite"),
     "one missing": (lambda t: t.pop(NAME), f"is incomplete: it has no tensor '{NAME}'"),
     "all missing": (lambda t: t.clear(), "is incomplete: it has no tensor 'exp_avg.dec"),
     "one too many": (lambda t: t.update({"exp_avg.x": torch.zeros(2)}), "'exp_avg.x' is nothing that this optimizer"),

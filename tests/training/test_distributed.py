@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from clearhead.errors import InputError
 from clearhead.run import MODEL, OPTIMIZER, Run
 from clearhead.training import distributed, session
 from clearhead.training.loop import PRECISION, Loop, Objective
@@ -282,3 +283,36 @@ def test_torchrun_brings_a_killed_worker_back(tmp_path: Path) -> None:
     assert job.returncode == 0, shown
     assert "resuming" in (run / "train.log").read_text()
     assert (run / "latest").read_text() == "step_00000200\n"
+
+
+def test_a_rank_takes_the_card_of_its_number_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as that can be seen without a card: the group is not joined."""
+    taken: list[torch.device] = []
+
+    def no_group(*given: object, **named: object) -> None:
+        raise InputError("not joined")
+
+    monkeypatch.setattr(distributed, "pick_device", torch.device)
+    monkeypatch.setattr(distributed, "rendezvous", no_group)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    for name, value in {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match="not joined"), distributed.gathered("cuda"):
+        pass
+    assert taken == [torch.device("cuda", 1)]
+
+
+def test_a_group_shards_only_if_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Store:
+        def __init__(self, *given: object) -> None: ...
+
+    monkeypatch.setattr(distributed, "rendezvous", lambda *given, **named: iter([(Store(), 0, 2)]))
+    monkeypatch.setattr(distributed.dist, "PrefixStore", Store)
+    monkeypatch.setattr(distributed, "JOINED", [])
+    for name in ("init_process_group", "destroy_process_group"):
+        monkeypatch.setattr(distributed.dist, name, lambda *given, **named: None)
+    monkeypatch.setattr(distributed.dist, "get_rank", lambda: 0)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for parallel in ("ddp", "fsdp"):
+        with distributed.gathered("cpu", parallel) as ranks:  # type: ignore[arg-type]
+            assert ranks.parallel == parallel

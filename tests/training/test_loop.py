@@ -17,7 +17,7 @@ from clearhead.data.batch import IGNORE, Batch
 from clearhead.errors import InputError
 from clearhead.training.config import TrainingSettings
 from clearhead.training.distributed import Ranks
-from clearhead.training.loop import Loop, Objective, Progress, seed_of
+from clearhead.training.loop import GROWTH, Loop, Objective, Progress, seed_of
 from clearhead.training.optimizer import build_optimizers
 from clearhead.training.report import Metrics, read_metrics
 from clearhead.training.validate import Validation, evaluate
@@ -129,11 +129,29 @@ def test_float16_lowers_its_scale_and_skips_instead() -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
+def test_float16_raises_its_scale_after_a_steady_while() -> None:
+    loop = Loop(small.model(), small.splits().train, settings(steps=1, precision="float16"))
+    loop.progress = Progress(scale=8.0, steady=GROWTH - 2)
+    assert loop.finite(1, 1.0, [0])
+    assert (loop.progress.scale, loop.progress.steady) == (8.0, GROWTH - 1)
+    assert loop.finite(2, 1.0, [0])
+    assert (loop.progress.scale, loop.progress.steady) == (16.0, 0)
+    loop.progress.steady = 5
+    assert not loop.finite(3, math.inf, [0])
+    assert (loop.progress.scale, loop.progress.steady) == (8.0, 0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_every_precision_computes_in_its_type(precision: str) -> None:
+    loop = Loop(small.model(), small.splits().train, settings(steps=1, precision=precision))
+    assert loop.objective.precision == getattr(torch, precision)
+
+
 @pytest.mark.parametrize("clip", [0.0, 0.05])
 def test_float16_updates_by_the_gradient_and_not_by_its_scale(clip: float) -> None:
     """Adam forgets the scale of its gradients, unless ε is large: then it steps in proportion to them."""
     changes, norms = {}, {}
-    for precision, scale in (("float32", 1.0), ("float16", 1.0), ("float16", 2.0**14)):
+    for precision, scale in (("float32", 1.0), ("float16", 1.0), ("float16", 2.0), ("float16", 2.0**14)):
         torch.manual_seed(0)
         model = small.model()
         before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -48,6 +48,7 @@ def test_on_a_terminal_a_bar_tells_how_far_it_is(tmp_path: Path) -> None:
         assert display.bar is not None
         task = display.bar.tasks[0]
         assert (task.completed, task.total) == (6, 6)
+        assert display.bar.live.transient  # it goes when the training ends, and the log stays
         assert task.description.startswith(f"loss {loop.update.loss:.3f}  best validation {loop.progress.best:.3f}")
     finally:
         display.close()

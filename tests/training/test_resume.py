@@ -211,6 +211,9 @@ def test_an_average_is_the_mean_of_the_last_regular_checkpoints(tmp_path: Path) 
         assert torch.equal(tensor, expected.float())
     used = average(run, 1)
     assert [folder.name for folder in used] == ["step_00000024"]
+    state = read_state(run.checkpoint("average"))
+    assert state["average_of"] == ["step_00000024"]
+    assert state["versions"]["torch"] == torch.__version__
     assert all(torch.equal(tensor, parts[-1][name]) for name, tensor in run.weights("average").items())
 
 

@@ -233,7 +233,7 @@ def info(
             "longest tokens": [show(token) for token in longest],
         }
     if text is not None:
-        found = use(tokenizer, read_texts([text]))
+        found = use(tokenizer, _decoded(read_texts([text]), text))
         facts |= {
             "bytes": found.bytes,
             "tokens": found.tokens,
@@ -252,6 +252,17 @@ def info(
             value = "  ".join(token if len(token) <= 20 else f"{token[:20]}…" for token in value)
         shown = f"{value:,}" if isinstance(value, int) else visible(str(value))
         typer.echo(f"{key:<{width}}  {shown}")
+
+
+def _decoded(texts: Iterator[str], path: Path) -> Iterator[str]:
+    """The same, if all of it is text: how well other bytes are packed says nothing about a vocabulary."""
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            byte = ord(text[error.start]) - 0xDC00
+            raise InputError(f"--text {path} is no text: the byte 0x{byte:02x} is no UTF-8") from None
+        yield text
 
 
 def _load(path: Path, pattern: str | None, special: list[str] | None) -> "Tokenizer":
