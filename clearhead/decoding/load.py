@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Literal, cast
 
 import torch
@@ -49,14 +50,12 @@ def load(
     opened, place = Run(run), pick_device(device)
     model, tokenizer, source = opened.build(checkpoint), opened.tokenizer(), opened.source_tokenizer()
     config = model.config
-    if (source is None) != (config.source_vocab_size is None):
-        found = f"model.source_vocab_size = {config.source_vocab_size}, but {'no ' if source is None else ''}"
-        raise InputError(f"{opened.path / CONFIG}: {found}{SOURCE_TOKENIZER} beside it")
-    for name, one, rows in (
-        (TOKENIZER, tokenizer, config.vocab_size),
-        (SOURCE_TOKENIZER, source, config.source_vocab_size),
-    ):
-        if one is not None and rows is not None and one.size > rows:
+    if source is None and config.source_vocab_size is not None:
+        two = f"model.source_vocab_size = {config.source_vocab_size}"
+        raise InputError(f"{opened.path / CONFIG}: {two}, but there is no {SOURCE_TOKENIZER} beside it")
+    own = config.source_vocab_size or config.vocab_size
+    for name, one, rows in ((TOKENIZER, tokenizer, config.vocab_size), (SOURCE_TOKENIZER, source, own)):
+        if one is not None and one.size > rows:
             raise InputError(f"{opened.path / name}: the tokenizer has {one.size} tokens, the model only {rows}")
     try:
         tables = {name: convert(dict, opened.settings.get(name, {}), name) for name in ("decoding", "data")}
@@ -177,13 +176,11 @@ class LoadedModel:
 
     def _beam_search(self, settings: DecodingSettings, n_best: int) -> BeamSearch:
         marks = (self.tokenizer.pad_id, self.tokenizer.bos_id)
-        # an embedding may have more rows than there are tokens: nobody could read those
-        without = (*self.tokenizer.unused(), *range(self.tokenizer.size, self.model.config.vocab_size))
         constraints = Constraints(
             settings.min_length,
             settings.no_repeat_ngram,
             settings.repetition_penalty,
-            (*(mark for mark in marks if mark is not None and mark != self._end), *without),
+            (*(mark for mark in marks if mark is not None and mark != self._end), *self.without_token),
         )
         return BeamSearch(
             settings.beam_size,
@@ -332,9 +329,9 @@ class LoadedModel:
 
     @property
     def _gap(self) -> str:
-        """How a text may say what is to be guessed: by our name of it, or by the tokenizer's own."""
+        """How a text says what is to be guessed: by the tokenizer's own name of it, or by ours."""
         own = [name for name, number in self.tokenizer.special.items() if number == self.tokenizer.mask_id]
-        return "|".join(map(re.escape, [MASK, *own]))
+        return "|".join(map(re.escape, own or [MASK]))
 
     def _encoded(self, lines: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
         model = cast(EncoderOnly, self.model_of_kind("encoder", "encode"))
@@ -373,6 +370,11 @@ class LoadedModel:
     def _end(self) -> int | None:
         apart = self.model.config.kind == "encoder-decoder" or self.documents != "none"
         return self.tokenizer.eos_id if apart else None
+
+    @cached_property
+    def without_token(self) -> list[int]:
+        """Rows of the vocabulary that no token has: an embedding may be larger than its tokenizer. Never written."""
+        return [*self.tokenizer.unused(), *range(self.tokenizer.size, self.model.config.vocab_size)]
 
     def window(self) -> int:
         """How many tokens to read at once when scoring long texts: as many as in training."""

@@ -94,6 +94,8 @@ def check_fit(config: ModelConfig, rows: tuple[Row, ...], theirs: State) -> None
             raise InputError(f"tensor {name!r}: found shape {found}, wanted {right}")
         if ours and not tensor.is_floating_point():
             raise InputError(f"tensor {name!r}: found {tensor.dtype}, and floats are wanted")
+        if ours and not bool(tensor.isfinite().all()):
+            raise InputError(f"tensor {name!r} has values that are not finite")
         supplied.update(ours)
     missing = list(to_theirs({k: v for k, v in parameters.items() if k not in supplied}, rows))
     if missing:

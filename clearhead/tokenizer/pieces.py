@@ -44,6 +44,10 @@ class Pieces(Tokenizer):
         self._fallback = {byte[0]: number for number, byte in enumerate(self._bytes) if BYTE.fullmatch(pieces[number])}
         self.size = len(self.pieces)
 
+    @property
+    def kind(self) -> str:
+        return "pieces with scores, SentencePiece's byte-pair encoding"
+
     def encode_ordinary(self, text: str, *, dropout: float = 0.0, generator: random.Random | None = None) -> list[int]:
         refuse_dropout(dropout)
         return self._join(self._start(f" {text}")) if text else []

@@ -73,7 +73,7 @@ def theirs_of(kind: str, family: str, **settings: Any) -> Any:
                 parameter.add_(0.2 * torch.randn_like(parameter))
         if family == "Marian":
             model.final_logits_bias.normal_()
-            exact = sinusoids(MARIAN["max_position_embeddings"], model.config.d_model, layout="split")
+            exact = sinusoids(model.config.max_position_embeddings, model.config.d_model, layout="split")
             for stack in (model.model.encoder, model.model.decoder):
                 table = stack.embed_positions.weight
                 close(table, exact, 1e-7)  # the same table, but rounded to float32 when it was made
