@@ -78,9 +78,10 @@ def layers_of(subject: Subject) -> tuple[nn.Module, Layers, Layers]:
     if not matrices:
         raise NotArmed("a deeper build has no numbered layers of its own")
     built = dict(subject.raw(layers=count + 1).named_parameters())
-    width = subject.sizes.get("width")
-    gains = [name for name, p in built.items() if tuple(p.shape) == (width,) and bool((p == 1).all())]
-    return deep, matrices, numbered(gains, known)
+    gains = {name: p.numel() for name, p in built.items() if p.dim() == 1 and bool((p == 1).all())}
+    # those of queries and keys are narrower than the stream
+    width = subject.sizes.get("width", max(gains.values(), default=0))
+    return deep, matrices, numbered([name for name, size in gains.items() if size == width], known)
 
 
 def missing(subject: Subject, view: View, model: nn.Module, layers: Layers) -> Finding | None:
