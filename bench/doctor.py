@@ -70,7 +70,8 @@ def run_host(host: str, results: dict[str, Any]) -> None:
             results[healthy] = examined(describe(host, mutant.variant))
         spec = describe(host, mutant.variant, load(mutant))
         results[f"mutant/{mutant.id}"] = examined(spec, quick=True)
-        if not found(mutant, results):  # what the quick set misses, the slow probes may find
+        # what the quick set misses, or only has a warning for, the slow probes may find
+        if not any(severity == "error" for _, severity in results[f"mutant/{mutant.id}"]["findings"]):
             results[f"mutant/{mutant.id}"] = examined(spec)
         say(mutant.id, results[f"mutant/{mutant.id}"])
         save(results)

@@ -6,11 +6,19 @@ same loss and optimizer that the description offers, a reference model where the
 healthy model is a false alarm. None is a dependency of Clearhead; install them into a folder of their own:
 
     pip install --target peers --no-deps torchtest2 torch-audit pytest-torch
-    python -m bench.doctor_peers peers
+    python -m bench.doctor_peers peers                                   # every planted bug, and the healthy zoo
+    python -m bench.doctor_peers peers --only functional --only by_id    # the bugs of these hosts
+    python -m bench.doctor_peers peers --repos clones                    # other people's code as it is (bench/wild)
+
+In the wild there is no healthy host to compare with: a code base with a known fault (bench/wild/truth.toml) counts as
+found if a tool fails it or warns for whatever reason, and one without as called ill if a tool fails it.
 """
 
+import argparse
 import json
+import subprocess
 import sys
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,9 +28,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bench.wild.__main__ import TRUTH, clone_of
+from bench.wild.zoo import WILD
 from clearhead.doctor.describe import CausalLM, Description, Encoder, EncoderDecoder
 from clearhead.doctor.hosts.describe import describe
-from clearhead.doctor.mutants import Mutant, load, table
+from clearhead.doctor.mutants import HOSTS, Mutant, load, table
 from clearhead.doctor.subject import Subject, outputs, parameters_of
 
 RESULTS = Path("runs") / "bench" / "doctor_peers.json"
@@ -167,6 +177,8 @@ def with_pytest_torch(spec: Description) -> dict[str, str]:
             work()
         except AssertionError:
             told[name] = "failure"
+        except Exception:
+            told[name] = "raised"  # counts where the same check runs on the healthy host, and is no alarm there
     return told
 
 
@@ -187,21 +199,46 @@ def planted(mutant: Mutant) -> Description:
     return describe(mutant.host, mutant.variant, load(mutant))
 
 
-def run(results: dict[str, Any]) -> None:
+def run(results: dict[str, Any], hosts: list[str]) -> None:
     from tests.doctor.zoo import ZOO
 
     cases: dict[str, Callable[[], Description]] = {}
     for mutant in table().values():
+        if hosts and mutant.host not in hosts:
+            continue
         cases[f"healthy/{mutant.host}/{mutant.variant}"] = partial(describe, mutant.host, mutant.variant)
         cases[f"mutant/{mutant.id}"] = partial(planted, mutant)
-    cases |= {f"zoo/{name}": make for name, make in ZOO.items()}
+    if not hosts:
+        cases |= {f"zoo/{name}": make for name, make in ZOO.items()}
     for name, make in cases.items():
         if name in results:
             continue
-        results[name] = {tool: ask(tool, make()) for tool in TOOLS}
-        print(name, results[name], file=sys.stderr, flush=True)
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        keep(name, {tool: ask(tool, make()) for tool in TOOLS}, results)
+
+
+def keep(name: str, told: dict[str, dict[str, str]], results: dict[str, Any]) -> None:
+    results[name] = told
+    print(name, told, file=sys.stderr, flush=True)
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def run_wild(results: dict[str, Any], peers: str, repos: Path) -> None:
+    """Every description of the wild zoo, in a process of its own: code bases share names of modules."""
+    for name in WILD:
+        if f"wild/{name}" in results or clone_of(WILD[name].repository, repos) is None:
+            continue
+        command = [sys.executable, "-m", "bench.doctor_peers", peers, "--repos", str(repos), "--child", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        told = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {}
+        keep(f"wild/{name}", {tool: told.get(tool, {"raised": "not applicable"}) for tool in TOOLS}, results)
+
+
+def told_in_child(name: str, repos: Path) -> dict[str, dict[str, str]]:
+    clone = clone_of(WILD[name].repository, repos)
+    assert clone is not None
+    described = WILD[name].describe(clone)
+    return {tool: ask(tool, described) for tool in TOOLS}
 
 
 def found(mutant: Mutant, tool: str, results: dict[str, Any]) -> bool:
@@ -210,16 +247,40 @@ def found(mutant: Mutant, tool: str, results: dict[str, Any]) -> bool:
     return any(name not in usual and severity != "not applicable" for name, severity in told.items())
 
 
+def wild_table(results: dict[str, Any]) -> None:
+    truths = tomllib.loads(TRUTH.read_text(encoding="utf-8"))["true"]
+    cases = [name for name in results if name.startswith("wild/")]
+    known = {f"wild/{truth['description']}" for truth in truths} & set(cases)
+    print("| tool | code bases with a known fault that it speaks of | others that it fails |\n|---|---:|---:|")
+    for tool in TOOLS:
+        spoken = [name for name in known if {"failure", "warning"} & set(results[name][tool].values())]
+        failed = [name for name in cases if name not in known and "failure" in results[name][tool].values()]
+        print(f"| {tool} | {len(spoken)} of {len(known)} | {len(failed)} of {len(cases) - len(known)} |")
+
+
 def main() -> None:
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    sys.path.insert(0, sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("peers", help="the folder that they are installed in")
+    parser.add_argument("--only", action="append", default=[], choices=HOSTS, help="the bugs of this host")
+    parser.add_argument("--repos", type=Path, help="a folder of clones: examine the wild zoo instead")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    sys.path.insert(0, options.peers)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    if options.child:
+        print(json.dumps(told_in_child(options.child, options.repos)))
+        return
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    run(results)
-    mutants = list(table().values())
-    healthy = [name for name in results if name.startswith(("healthy/", "zoo/"))]
+    if options.repos:
+        run_wild(results, options.peers, options.repos)
+        wild_table(results)
+        return
+    run(results, options.only)
+    mutants = [mutant for mutant in table().values() if f"mutant/{mutant.id}" in results]
+    mutants = [mutant for mutant in mutants if not options.only or mutant.host in options.only]
+    hosts = {f"healthy/{mutant.host}/{mutant.variant}" for mutant in mutants}
+    healthy = [name for name in results if name in hosts or (name.startswith("zoo/") and not options.only)]
     print("| tool | planted bugs found | missed | healthy models called ill |\n|---|---:|---:|---:|")
     for tool in TOOLS:
         hits = sum(found(mutant, tool, results) for mutant in mutants)

@@ -3,6 +3,7 @@
 Most of them find padding by its token. The doctor's masks are then written into the tokens: `with_pads`.
 """
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,33 @@ def joined(batches: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """One batch, for trainers that do not accumulate."""
     sources, targets = zip(*batches, strict=True)
     return torch.cat(sources), torch.cat(targets)
+
+
+PAPER: dict[str, Any] = {"pad": PAD, "positions": "absolute", "tied": False}  # what most of them have in common
+
+
+def next_tokens(forward: Callable[..., Tensor], smoothing: float = 0.0) -> Callable[..., Tensor]:
+    """The loss of trainers that feed all but the last token and ask for all but the first."""
+
+    def loss(model: Any, source: Tensor, target: Tensor) -> Tensor:
+        logits = forward(model, source, target[:, :-1])
+        criterion = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=smoothing)
+        return criterion(logits.flatten(0, 1), target[:, 1:].flatten())
+
+    return loss
+
+
+def one_step(loss: Callable[..., Tensor], clip: float | None = None) -> Callable[..., None]:
+    """The update of trainers that do not accumulate: clear, go back, clip where they do, step."""
+
+    def update(model: Any, optimizer: Any, batches: Any) -> None:
+        optimizer.zero_grad()
+        loss(model, *joined(batches)).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+
+    return update
 
 
 @wild("harvardnlp/annotated-transformer")
@@ -68,9 +96,7 @@ def annotated(clone: Clone) -> Description:
         optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9),
         learning_rate=lambda step: code.rate(step, 512, 1.0, 40),
         warmup=40,
-        pad=PAD,
-        positions="absolute",
-        tied=False,
+        **PAPER,
     )
 
 
@@ -100,11 +126,6 @@ def jadore(clone: Clone) -> Description:
         inputs, gold = train.patch_trg(target.t(), PAD)
         return train.cal_loss(model(source, inputs), gold, PAD, smoothing=True) / (gold != PAD).sum()
 
-    def update(model: Any, optimizer: Any, batches: Any) -> None:
-        optimizer.zero_grad()
-        loss(model, *joined(batches)).backward()
-        optimizer.step()
-
     def learning_rate(step: int) -> float:
         group = {"lr": 0.0}
         schedule = optim.ScheduledOptim(SimpleNamespace(param_groups=[group], step=lambda: None), 2.0, 512, 40)
@@ -118,7 +139,7 @@ def jadore(clone: Clone) -> Description:
         paths={"beam search": while_translating},
         loss=loss,
         label_smoothing=0.1,
-        update=update,
+        update=one_step(loss),
         optimizer=lambda model: torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-09),
         learning_rate=learning_rate,
         warmup=40,
@@ -151,11 +172,6 @@ def gordicaleksa(clone: Clone) -> Description:
         smoothed = made.LabelSmoothingDistribution(0.1, PAD, logs.size(-1), "cpu")(gold)
         return nn.KLDivLoss(reduction="batchmean")(logs, smoothed)
 
-    def update(model: Any, optimizer: Any, batches: Any) -> None:
-        optimizer.zero_grad()
-        loss(model, *joined(batches)).backward()
-        optimizer.step()
-
     def generate(model: Any, source: Tensor, start: Tensor, count: int) -> Tensor:
         itos = list(range(model.decoder_generator.linear.out_features))  # words are their own numbers
 
@@ -178,14 +194,12 @@ def gordicaleksa(clone: Clone) -> Description:
         forward=forward,
         loss=loss,
         label_smoothing=0.1,
-        update=update,
+        update=one_step(loss),
         generate=generate,
         optimizer=lambda model: torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9),
         learning_rate=learning_rate,
         warmup=40,
-        pad=PAD,
-        positions="absolute",
-        tied=False,
+        **PAPER,
     )
 
 
@@ -206,26 +220,16 @@ def hyunwoongko(clone: Clone) -> Description:
     def forward(model: Any, source: Tensor, target: Tensor, source_real: Any = None, target_real: Any = None) -> Tensor:
         return model(with_pads(source, source_real), with_pads(target, target_real))
 
-    def loss(model: Any, source: Tensor, target: Tensor) -> Tensor:
-        output = model(source, target[:, :-1])
-        return nn.CrossEntropyLoss(ignore_index=PAD)(output.flatten(0, 1), target[:, 1:].flatten())
-
-    def update(model: Any, optimizer: Any, batches: Any) -> None:
-        optimizer.zero_grad()
-        loss(model, *joined(batches)).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+    loss = next_tokens(forward)
 
     return doctor.EncoderDecoder(
         build=build,
         forward=forward,
         loss=loss,
-        update=update,
+        update=one_step(loss, 1.0),
         clip=1.0,
         optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=1e-5, weight_decay=5e-4, eps=5e-9),
-        pad=PAD,
-        positions="absolute",
-        tied=False,
+        **PAPER,
     )
 
 
@@ -245,10 +249,7 @@ def hkproj(clone: Clone) -> Description:
         target_mask = (target != PAD)[:, None, None].int() & data.causal_mask(target.size(1))
         return model.project(model.decode(model.encode(source, source_mask), source_mask, target, target_mask))
 
-    def loss(model: Any, source: Tensor, target: Tensor) -> Tensor:
-        logits = forward(model, source, target[:, :-1])
-        criterion = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=0.1)
-        return criterion(logits.flatten(0, 1), target[:, 1:].flatten())
+    loss = next_tokens(forward, 0.1)
 
     def update(model: Any, optimizer: Any, batches: Any) -> None:
         loss(model, *joined(batches)).backward()
@@ -271,7 +272,5 @@ def hkproj(clone: Clone) -> Description:
         update=update,
         generate=generate,
         optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=1e-4, eps=1e-9),
-        pad=PAD,
-        positions="absolute",
-        tied=False,
+        **PAPER,
     )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench.wild.clone import Clone, wild
-from bench.wild.translators import PAD, joined, with_pads
+from bench.wild.translators import PAD, PAPER, next_tokens, one_step, with_pads
 from clearhead import doctor
 from clearhead.doctor.describe import Description
 
@@ -27,24 +27,15 @@ def samlynnevans(clone: Clone) -> Description:
         source, target = with_pads(source, source_real), with_pads(target, target_real)
         return model(source, target, *batching.create_masks(source, target, options))
 
-    def loss(model: Any, source: Tensor, target: Tensor) -> Tensor:
-        logits = forward(model, source, target[:, :-1])
-        return F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
-
-    def update(model: Any, optimizer: Any, batches: Any) -> None:
-        optimizer.zero_grad()
-        loss(model, *joined(batches)).backward()
-        optimizer.step()
+    loss = next_tokens(forward)
 
     return doctor.EncoderDecoder(
         build=build,
         forward=forward,
         loss=loss,
-        update=update,
+        update=one_step(loss),
         optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9),
-        pad=PAD,
-        positions="absolute",
-        tied=False,
+        **PAPER,
     )
 
 
@@ -58,7 +49,7 @@ def from_scratch(clone: Clone) -> Description:
     def forward(model: Any, source: Tensor, target: Tensor, source_real: Any = None) -> Tensor:
         return model(with_pads(source, source_real), target)  # it has no mask for the target's padding
 
-    return doctor.EncoderDecoder(build=build, forward=forward, pad=PAD, positions="absolute", tied=False)
+    return doctor.EncoderDecoder(build=build, forward=forward, **PAPER)
 
 
 @wild("aladdinpersson/Machine-Learning-Collection")
@@ -79,22 +70,14 @@ def on_nn_transformer(clone: Clone) -> Description:
         output, gold = output.reshape(-1, output.shape[2]), columns[1:].reshape(-1)
         return nn.CrossEntropyLoss(ignore_index=PAD)(output, gold)
 
-    def update(model: Any, optimizer: Any, batches: Any) -> None:
-        optimizer.zero_grad()
-        loss(model, *joined(batches)).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), max_norm=1)
-        optimizer.step()
-
     return doctor.EncoderDecoder(
         build=build,
         forward=forward,
         loss=loss,
-        update=update,
+        update=one_step(loss, 1.0),
         clip=1.0,
         optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=3e-4),
-        pad=PAD,
-        positions="absolute",
-        tied=False,
+        **PAPER,
     )
 
 
@@ -209,12 +192,6 @@ def codertimo(clone: Clone) -> Description:
     def loss(model: Any, tokens: Tensor, labels: Tensor) -> Tensor:
         return nn.NLLLoss(ignore_index=0)(forward(model, tokens).transpose(1, 2), labels)
 
-    def update(model: Any, optimizer: Any, batches: Any) -> None:
-        tokens, labels = joined(batches)
-        optimizer.zero_grad()
-        loss(model, tokens, labels).backward()
-        optimizer.step()
-
     def learning_rate(step: int) -> float:
         group = {"lr": 0.0}
         schedule = optim.ScheduledOptim(SimpleNamespace(param_groups=[group], step=lambda: None), 512, 40)
@@ -226,7 +203,7 @@ def codertimo(clone: Clone) -> Description:
         build=build,
         forward=forward,
         loss=loss,
-        update=update,
+        update=one_step(loss),
         optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=1e-4, weight_decay=0.01),
         learning_rate=learning_rate,
         warmup=40,

@@ -85,6 +85,8 @@ def pairings(logits: Tensor, tokens: Tensor, shift: int) -> Iterator[tuple[str, 
     swapped = right.transpose(0, 1).reshape(right.shape)
     yield "rows and positions swapped", swapped, labels
     yield "rows and positions swapped", right, labels.t().reshape(labels.shape)
+    # (B, S, V) as (B, V, S) by a view, as cross_entropy takes it: only the names of the axes change places
+    yield "rows and positions swapped", right.reshape(len(right), -1, right.size(1)).transpose(1, 2), labels
 
 
 def averages(terms: Tensor, real: Tensor, vocab: int) -> Iterator[tuple[str, Tensor]]:

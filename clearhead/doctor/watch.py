@@ -39,6 +39,19 @@ class Softmax:
     where: str
     order: int
 
+    def maps(self, queries: int, keys: int) -> tuple[Tensor, Tensor] | None:
+        """Scores and weights as (N, queries, keys), whatever the layout; None where the sizes do not fit."""
+        if tuple(self.scores.shape[-2:]) == (queries, keys):
+            return self.scores.reshape(-1, queries, keys), self.weights.reshape(-1, queries, keys)
+        if self.scores.size(self.dim) != keys:
+            return None
+        # heads or rows may come last: the softmax says where the keys are
+        axes = [axis for axis in range(self.scores.dim()) if axis != self.dim and self.scores.size(axis) == queries]
+        if not axes:
+            return None
+        turned = [x.movedim((axes[0], self.dim), (-2, -1)) for x in (self.scores, self.weights)]
+        return turned[0].reshape(-1, queries, keys), turned[1].reshape(-1, queries, keys)
+
 
 @dataclass
 class Fused:
@@ -62,6 +75,17 @@ class Fused:
         if self.mask is None or not self.mask.is_floating_point():
             return scores
         return scores + self.mask
+
+    def visible(self) -> Tensor:
+        """Where the kernel may look, (rows and heads, queries, keys)."""
+        queries, keys = self.query.size(-2), self.key.size(-2)
+        seen = torch.ones(1, queries, keys, dtype=torch.bool)
+        if self.causal:
+            seen = seen.tril()
+        if self.mask is None:
+            return seen
+        mask = self.mask.expand(*self.mask.shape[:-2], queries, keys).reshape(-1, queries, keys)
+        return seen & (mask if mask.dtype == torch.bool else mask > -1e3)
 
 
 @dataclass
@@ -93,6 +117,24 @@ class Seen:
         """The scores of every attention, in order: (B, H, S, T) or (B·H, S, T), before or after its mask."""
         plain = [(softmax.scores, softmax.where) for softmax in self.softmaxes]
         return plain + [(call.scores(), call.where) for call in self.fused]
+
+    def maps(self, queries: int, keys: int) -> list[tuple[Tensor, str]]:
+        """The scores of every attention of that size, (N, queries, keys), whatever the layout."""
+        plain = [(found[0], s.where) for s in self.softmaxes if (found := s.maps(queries, keys)) is not None]
+        calls = [call for call in self.fused if (call.query.size(-2), call.key.size(-2)) == (queries, keys)]
+        return plain + [(call.scores().reshape(-1, queries, keys), call.where) for call in calls]
+
+    def hidden(self, queries: int, keys: int) -> list[Tensor]:
+        """What the masks of every attention of that size hide, (rows and heads, queries, keys)."""
+        plain = [found for s in self.softmaxes if (found := s.maps(queries, keys)) is not None]
+        calls = [call for call in self.fused if (call.query.size(-2), call.key.size(-2)) == (queries, keys)]
+        return [(scores < -1e3) | weights.eq(0) for scores, weights in plain] + [~call.visible() for call in calls]
+
+    def looks(self, queries: int, keys: int) -> list[tuple[Tensor, str]]:
+        """Where every attention of that size looks, (rows and heads, queries, keys)."""
+        plain = [(found[1].ne(0), s.where) for s in self.softmaxes if (found := s.maps(queries, keys)) is not None]
+        calls = [call for call in self.fused if (call.query.size(-2), call.key.size(-2)) == (queries, keys)]
+        return plain + [(call.visible(), call.where) for call in calls]
 
 
 def number(value: Any) -> float | None:
@@ -142,6 +184,8 @@ class Watch(TorchDispatchMode):
         elif name in ("bmm", "baddbmm"):
             left, right = args[-2:]
             seen.products.append(Product(left, right, out.clone(), own_line(), self.order))
+            if left.size(0) == 1:  # as einsum runs a linear map
+                seen.projections.append((right, out))
         elif name in ("mm", "addmm"):
             seen.projections.append((args[-1], out))
         elif name == "embedding":

@@ -60,7 +60,7 @@ def summed(model: nn.Module, tokens: Tensor) -> Tensor:
         (divergence(reduction="batchmean", per_token=False), 0.1, {"loss.other": "error"}),  # counts padding
         (summed, 0.1, {"loss.other": "note"}),
         (summed, 0.0, {"loss.other": "note"}),  # and smoothing that the description leaves out
-        (divergence(), 0.3, {"loss.unexplained": "warning"}),
+        (divergence(), 0.3, {"loss.other": "error"}),  # another smoothing than declared
     ],
 )
 def test_forms_of_losses_are_read(loss: Any, smoothing: float, wanted: dict[str, str]) -> None:

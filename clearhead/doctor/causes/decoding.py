@@ -16,23 +16,47 @@ def failed(facts: Facts) -> set[str]:
 STEPS = {"one by one", "a prompt, then one by one"}
 
 
+def looked(facts: Facts) -> str:
+    """Where a step first goes wrong: in what is kept, in where it is, or in the mask; empty where it was not seen."""
+    found = facts.of("cache.differs", "looked") or {}
+    if not found or not failed(facts) & {"one by one"} or facts.of("cache.differs", "window"):
+        return ""
+    kept = {found["keys"], found["values"]}
+    if kept & {"order", "fewer", "more"}:
+        return "contents"
+    if kept == {"same"} and found["query"]:
+        return "mask"
+    if not found["query"]:
+        return "place" if found["first"] else "mask"
+    # the query is right, and keys or values are not: kept wrong, or (keys alone) turned wrong
+    return "rotation" if found["values"] == "same" else "contents"
+
+
 def offset(facts: Facts) -> float:
     if facts.of("cache.differs", "window") or shared(facts) > 0.9:
         return 0.3
+    if looked(facts):
+        return {"place": 0.97, "rotation": 0.85, "contents": 0.5}.get(looked(facts), 0.2)
     return 0.9 if failed(facts) & STEPS else 0.5 if failed(facts) else 0.0
 
 
 def contents(facts: Facts) -> float:
+    if looked(facts):
+        return {"contents": 0.97, "rotation": 0.7, "place": 0.6}.get(looked(facts), 0.3)
     return 0.8 if failed(facts) & STEPS else 0.0
 
 
 def rotation(facts: Facts) -> float:
+    if looked(facts):
+        return {"rotation": 0.97, "place": 0.7}.get(looked(facts), 0.1)
     return 0.75 if failed(facts) & STEPS else 0.0
 
 
 def flag(facts: Facts) -> float:
     if facts.of("cache.differs", "causal_flag"):
         return 0.97
+    if looked(facts):
+        return 0.95 if looked(facts) == "mask" else 0.2
     return 0.85 if failed(facts) & STEPS and "at once" not in failed(facts) else 0.0
 
 
@@ -43,6 +67,8 @@ def chunk(facts: Facts) -> float:
 
 
 def shared(facts: Facts) -> float:
+    if facts.has("generate.remembers") and facts.none("mode.remembers"):
+        return 0.95
     several = {"two requests in turns", "a second request"} & failed(facts)
     # the very first request is fed one by one: nothing can be left over from another
     return (0.96 if "one by one" not in failed(facts) else 0.2) if several else 0.0
@@ -53,6 +79,8 @@ def reorder(facts: Facts) -> float:
 
 
 def step(facts: Facts) -> float:
+    if facts.has("generate.changed") or facts.has("generate.count"):
+        return 0.95
     greedy = facts.has("generate.not-greedy") or facts.has("generate.prompt")
     if greedy and facts.none("cache.differs", "future.visible", "prefix.differs"):
         return 0.95

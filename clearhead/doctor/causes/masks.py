@@ -16,6 +16,12 @@ def through_scores(facts: Facts) -> bool:
     return leak(facts) and facts.scores("standing") is not False and facts.none("batch.coupled")
 
 
+def masks(facts: Facts, kind: str) -> str:
+    """What was seen of the masks over padded tokens: of the tokens' own attention, or of the target's over them."""
+    found = facts.of("padding.content", "masks") or facts.of("padding.right", "masks") or {}
+    return found.get(kind, "")
+
+
 def one_path(facts: Facts) -> float:
     if facts.of("future.visible", "clean_modes"):
         return 0.97
@@ -34,6 +40,8 @@ def diagonal(facts: Facts) -> float:
 
 
 def inverted(facts: Facts) -> float:
+    if "inverted" in (masks(facts, "self"), masks(facts, "cross")):
+        return 0.97
     if leak(facts) and facts.has("reach.lost"):
         return 0.9 if facts.of("reach.lost", "share", 0) > 0.7 else 0.4
     return 0.0
@@ -68,19 +76,31 @@ def after(facts: Facts) -> float:
     return 0.6 if leak(facts) and small else 0.1 if leak(facts) else 0.0
 
 
+def replaced(facts: Facts) -> float:
+    if facts.has("padded.future"):
+        return 0.97
+    return 0.95 if facts.of("packed.differs", "ahead") and not leak(facts) else 0.0
+
+
 def padding(facts: Facts) -> float:
     if facts.has("padding.unused"):
         return 0.97
+    if "inverted" in (masks(facts, "self"), masks(facts, "cross")) or masks(facts, "self") == "queries":
+        return 0.3
     if facts.has("padding.content"):
         return 0.5 if leak(facts) or facts.has("batch.coupled") else 0.85
     return 0.3 if facts.has("padding.right") else 0.0
 
 
 def padding_axis(facts: Facts) -> float:
+    if masks(facts, "self") == "queries":
+        return 0.97
     return 0.7 if facts.has("padding.content") and not leak(facts) and facts.none("batch.coupled") else 0.0
 
 
 def broadcast(facts: Facts) -> float:
+    if "rows" in (masks(facts, "self"), masks(facts, "cross")):
+        return 0.96
     moved = facts.of("padding.content", "moved", [])
     if facts.has("padding.content") and moved == ["square content"]:
         return 0.95
@@ -89,9 +109,22 @@ def broadcast(facts: Facts) -> float:
     return 0.6 if facts.has("padding.content") and not leak(facts) and facts.none("batch.coupled") else 0.0
 
 
+def of_source(facts: Facts) -> bool:
+    ids = ("padding.content", "padding.unused", "padding.right")
+    hit = any(facts.among(id, "view", "source") for id in ids)
+    return hit and not leak(facts) and facts.none("batch.coupled")
+
+
 def cross_padding(facts: Facts) -> float:
-    hit = facts.among("padding.content", "view", "source") or facts.among("padding.unused", "view", "source")
-    return 0.9 if hit and not leak(facts) and facts.none("batch.coupled") else 0.0
+    if not of_source(facts) or masks(facts, "cross") in ("closed", "inverted"):
+        return 0.0
+    return 0.97 if masks(facts, "self") == "closed" else 0.9
+
+
+def encoder_padding(facts: Facts) -> float:
+    if not of_source(facts) or masks(facts, "self") in ("closed", "inverted"):
+        return 0.0
+    return 0.97 if masks(facts, "cross") == "closed" else 0.85
 
 
 def masked_row(facts: Facts) -> float:
@@ -116,6 +149,8 @@ def window_ignored(facts: Facts) -> float:
 
 
 def documents(facts: Facts) -> float:
+    if facts.of("packed.differs", "ahead"):
+        return 0.3
     return 0.95 if facts.has("packed.differs") and facts.only("packed.differs") else 0.2 * facts.has("packed.differs")
 
 
@@ -157,7 +192,7 @@ CAUSES: list[Known] = [
             "In one API True means 'hide', in the next 'may look': the past disappears and the future shows.",
         ),
         inverted,
-        (*LEAK, "reach", "position"),
+        (*LEAK, "reach", "position", "padding"),
     ),
     (
         Cause(
@@ -201,8 +236,8 @@ CAUSES: list[Known] = [
             "mask = causal & padding",
             "As soon as a batch is padded, every token sees its future.",
         ),
-        lambda facts: 0.97 if facts.has("padded.future") else 0.0,
-        (*PADS, "padded"),
+        replaced,
+        (*PADS, "padded", "packed"),
     ),
     (
         Cause(
@@ -268,7 +303,7 @@ CAUSES: list[Known] = [
             "self.encoder(source, padding=source != PAD)",
             "Real source tokens mix padding into themselves.",
         ),
-        lambda facts: 0.95 * cross_padding(facts),
+        encoder_padding,
         PADS,
     ),
     (

@@ -3,6 +3,8 @@
 from clearhead.doctor.causes import Facts, Known
 from clearhead.doctor.finding import Cause
 
+NORMS = {"norm.scale", "norm.size", "norm.zeros"}
+
 
 def only_parity(facts: Facts) -> bool:
     return facts.has("parity.differs") and facts.only("parity.differs")
@@ -110,8 +112,8 @@ CAUSES: list[Known] = [
             "x / sqrt(variance + eps)",
             "The place of epsilon, its value, or a biased against an unbiased variance.",
         ),
-        lambda facts: 0.8 * drift(facts),
-        ("parity",),
+        lambda facts: 0.9 if facts.ids & NORMS else 0.8 * drift(facts),
+        ("parity", "norm"),
     ),
     (
         Cause(

@@ -30,6 +30,18 @@ def unregistered(facts: Facts) -> float:
     return 0.92 if facts.has("parameters.not-saved") else 0.0
 
 
+def identical(facts: Facts) -> float:
+    if not facts.has("parameters.identical"):
+        return 0.0
+    return 0.9 if facts.of("parameters.identical", "layers", True) else 0.3
+
+
+def tie(facts: Facts) -> float:
+    if facts.has("parameters.tie"):
+        return 0.95
+    return 0.9 if facts.of("parameters.identical", "layers") is False else 0.0
+
+
 def detached(facts: Facts) -> float:
     return 0.95 if facts.has("parameters.detached") and facts.none("mode.differs") else 0.0
 
@@ -76,8 +88,8 @@ CAUSES: list[Known] = [
             "x = self.dropout(x)",
             "The model trains without the regularisation its configuration asks for.",
         ),
-        found("mode.no-dropout", 0.9),
-        ("mode",),
+        lambda facts: max(found("mode.no-dropout", 0.9)(facts), found("dropout.layers", 0.9)(facts)),
+        ("mode", "dropout.layers"),
     ),
     (
         Cause(
@@ -109,7 +121,7 @@ CAUSES: list[Known] = [
             "[Layer(config) for _ in range(N)]",
             "Equal weights get equal gradients at first; the layers begin as one.",
         ),
-        found("parameters.identical", 0.9, "parameters.tie"),
+        identical,
         ("parameters",),
     ),
     (
@@ -143,7 +155,7 @@ CAUSES: list[Known] = [
             "self.head.weight = self.embedding.weight",
             "A copy drifts away with the first update, or a loader ties what was trained apart.",
         ),
-        found("parameters.tie", 0.95),
+        tie,
         ("parameters",),
     ),
     (
@@ -165,7 +177,7 @@ CAUSES: list[Known] = [
             "model.head = new; opt = AdamW(model.parameters())",
             "What was swapped or filtered out never learns.",
         ),
-        found("optimizer.misses", 0.95),
+        lambda facts: max(found("optimizer.misses", 0.95)(facts), found("optimizer.still", 0.9)(facts)),
         ("optimizer",),
     ),
     (

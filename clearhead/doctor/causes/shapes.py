@@ -208,7 +208,7 @@ CAUSES: list[Known] = [
             "k",
             "The other heads' weights never matter and never learn.",
         ),
-        heads_shared,
-        ("parameters",),
+        lambda facts: 0.9 if facts.has("scale.heads") else heads_shared(facts),
+        ("parameters", "scale.heads"),
     ),
 ]

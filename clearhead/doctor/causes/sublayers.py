@@ -37,12 +37,12 @@ CAUSES: list[Known] = [
     (
         Cause(
             "residual-missing",
-            "a sub-layer has no residual",
+            "a sub-layer has no residual, or not of what it reads",
             "x = self.attention(self.norm(x))",
             "x = x + self.attention(self.norm(x))",
             "What a layer does not pass on is lost to all that follow, and so are the gradients on their way back.",
         ),
-        lambda facts: 0.97 if facts.has("residual.missing") else 0.0,
+        lambda facts: 0.97 if facts.has("residual.missing") or facts.has("residual.normed") else 0.0,
         ("residual", "reach"),
     ),
     (

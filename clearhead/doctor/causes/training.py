@@ -4,6 +4,7 @@ from clearhead.doctor.causes import Facts, Known, Score
 from clearhead.doctor.finding import Cause
 
 LOSS = ("loss", "invariance", "floor")
+ENDS = ("negative", "raised", "zero", "rises", "beyond")  # what the decay probe finds late in a schedule
 
 
 def loss(key: str, *values: str, score: float = 0.96) -> Score:
@@ -23,6 +24,8 @@ def found(id: str, score: float) -> Score:
 def leak(facts: Facts) -> float:
     if facts.of("loss.other", "reading") == "the source is the target":
         return 0.97
+    if facts.of("loss.other", "reading") == "the model reads its labels":
+        return 0.95
     if facts.has("floor.beaten") and facts.none("future.visible") and facts.of("loss.other", "pairing") is None:
         return 0.9
     return 0.6 if facts.has("invariance.source") and facts.none("reach.lost") else 0.0
@@ -39,6 +42,8 @@ def short(facts: Facts) -> float:
 def long(facts: Facts) -> float:
     if facts.has("update.length") and facts.of("update.length", "ratio", 1.0) > 1:
         return 0.9
+    if 0.2 < facts.of("update.length", "ratio", 1.0) < 0.99:
+        return 0.8  # divided more than once
     return 0.8 * direction("mean of the micro")(facts)
 
 
@@ -52,7 +57,7 @@ def over_padding(facts: Facts) -> float:
     if average.startswith("all positions") or average == "real tokens, nothing ignored":
         return 0.95
     more = facts.among("invariance.changes", "case", "three more tokens of padding")
-    clean = facts.none("padding.content", "future.visible", "batch.coupled", "loss.other")
+    clean = facts.none("padding.content", "padding.right", "future.visible", "batch.coupled", "loss.other")
     return 0.7 if more and clean else 0.0
 
 
@@ -65,7 +70,9 @@ CAUSES: list[Known] = [
             "cross_entropy(logits[:, :-1], tokens[:, 1:])",
             "The model learns to repeat its input, perfectly and uselessly.",
         ),
-        loss("pairing", "labels not shifted"),
+        lambda facts: max(
+            loss("pairing", "labels not shifted")(facts), loss("reading", "the model reads its labels")(facts)
+        ),
         LOSS,
     ),
     (
@@ -164,7 +171,7 @@ CAUSES: list[Known] = [
             "(1 - eps) * nll + eps * smooth",
             "One of the two terms is missing, doubled or has another weight.",
         ),
-        loss("smoothing", "none", "nothing spread", "added on top", "though none", score=0.94),
+        loss("smoothing", "none", "nothing spread", "added on top", "though none", "is spread", score=0.94),
         LOSS,
     ),
     (
@@ -175,7 +182,7 @@ CAUSES: list[Known] = [
             "ignore_index=PAD",
             "Padding is learned, and a real token is not.",
         ),
-        loss("average", "token "),
+        lambda facts: max(loss("average", "token ")(facts), loss("average", "nothing ignored", score=0.9)(facts)),
         LOSS,
     ),
     (
@@ -186,7 +193,7 @@ CAUSES: list[Known] = [
             'reduction="mean"',
             "The size of the gradient then depends on the size of the batch.",
         ),
-        loss("average", "no mean", "rows", "positions", score=0.93),
+        loss("average", "no mean", "rows", "positions", "something else", score=0.93),
         LOSS,
     ),
     (
@@ -230,7 +237,7 @@ CAUSES: list[Known] = [
             "opt.zero_grad(); for b in batches: loss(b).backward()",
             "Gradients are cleared between micro-batches, or the step comes too early.",
         ),
-        direction("alone"),
+        lambda facts: 0.95 if facts.of("update.length", "several") else direction("alone")(facts),
         ("update",),
     ),
     (
@@ -307,7 +314,7 @@ CAUSES: list[Known] = [
             "peak * max(0.0, 1 - step / total)",
             "Past the last planned update the rate turns negative, rises again or is no number.",
         ),
-        lambda facts: max(found(f"decay.{what}", 0.9)(facts) for what in ("negative", "raised", "zero", "rises")),
+        lambda facts: max(found(f"decay.{what}", 0.9)(facts) for what in ENDS),
         ("decay", "schedule"),
     ),
     (

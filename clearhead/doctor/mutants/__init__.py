@@ -15,7 +15,7 @@ from types import ModuleType
 from clearhead.errors import InputError
 
 HOSTS = ("decoder", "encoder", "seq2seq", "loop", "sequence_first", "functional", "by_id")
-TABLES = (*HOSTS, "lasting", "sublayers")  # one for each host, and two of bugs that all hosts have
+TABLES = (*HOSTS, "lasting", "sublayers", "details")  # one for each host, and three of bugs that all hosts have
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ PROBES = {
     "cross": "every target token can look at every source token, in every layer",
     "bend": "no two linear maps meet without a bend between them",
     "residual": "what a sub-layer reads also goes around it",
+    "norm": "a norm takes out the size of what it is given",
     "length": "all of this holds at lengths where tables and kernels change",
     "precision": "16-bit errors do not grow with the position",
     "floor": "random tokens cannot be predicted",

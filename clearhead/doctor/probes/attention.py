@@ -62,15 +62,26 @@ def changed_weights(seen: Seen) -> list[Finding]:
     return [finding for finding in judged if finding is not None and finding.evidence["after"]]
 
 
-def blind(subject: Subject, seen: Seen, length: int) -> Finding | None:
-    """In causal self-attention every token may look at itself."""
-    for softmax in seen.softmaxes[:1]:
-        if tuple(softmax.weights.shape[-2:]) == (length, length):
-            own = softmax.weights.diagonal(dim1=-2, dim2=-1)[..., 1:]
-            if float(own.abs().max()) == 0.0:
-                message = "in the first attention no token gives any weight to itself"
-                return Finding("attention.blind", WARNING, message, {}, (softmax.where,))
+def blind(seen: Seen, length: int) -> Finding | None:
+    """In causal self-attention every token may look at itself; asked of every layer."""
+    for layer, (looks, where) in enumerate(seen.looks(length, length)):
+        own = looks.diagonal(dim1=-2, dim2=-1)[..., 1:]
+        if bool(own.any()) or not bool(looks.any()) or own_keys(seen):
+            continue
+        message = f"in attention {layer} over {length} tokens no token but the first may look at itself"
+        return Finding("attention.blind", ERROR, message, {"layer": layer}, (where,))
     return None
+
+
+def own_keys(seen: Seen) -> bool:
+    """Are queries used as keys? Then a token looks most like itself, and some models hide it on purpose."""
+    for product in seen.products:
+        left, right = product.left, product.right.transpose(-2, -1)
+        if left.shape == right.shape:
+            likeness = torch.nn.functional.cosine_similarity(left.double(), right.double(), dim=-1)
+            if float(likeness.min()) > 1 - 1e-6:
+                return True
+    return False
 
 
 def future_scores(subject: Subject, view: View, model: nn.Module, path: str = "") -> dict[str, float | bool]:
@@ -90,9 +101,10 @@ def future_scores(subject: Subject, view: View, model: nn.Module, path: str = ""
                 found["step"] = mask_step(call.mask, future) if additive else 0.0
                 return found
     for softmax in seen.softmaxes:
-        if tuple(softmax.scores.shape[-2:]) != (length, length):
+        maps = softmax.maps(length, length)
+        if maps is None:
             continue
-        scores = softmax.scores.double().reshape(-1, length, length)
+        scores = maps[0].double()
         ahead = scores[:, future]
         facts: dict[str, float | bool] = {"standing": bool((ahead > -1e3).any())}
         if facts["standing"]:
@@ -143,7 +155,7 @@ def run(subject: Subject) -> list[Finding]:
                 found.setdefault(judged.where, judged)
         findings += [finding for finding in found.values() if finding.where not in {f.where for f in findings}]
         if view.causal and not found:
-            own = blind(subject, watch.seen, tokens.size(1))
+            own = blind(watch.seen, tokens.size(1))
             findings += [own] if own is not None else []
     if not seen_any:
         raise NotArmed("no attention was seen: neither a softmax nor a fused kernel ran")

@@ -63,7 +63,7 @@ class Straight(TorchDispatchMode):
         return out
 
     def note(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
-        if name in ("mm", "addmm"):
+        if name in ("mm", "addmm") or (name == "bmm" and memory(args[1]) in self.names):
             left, matrix = args[-2:]
             before = self.linear.get(memory(left))
             self.linear.pop(memory(out), None)

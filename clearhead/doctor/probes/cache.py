@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.attended import attended, first_difference
 from clearhead.doctor.describe import EncoderDecoder
 from clearhead.doctor.finding import ERROR, NOTE, Finding, NotArmed
 from clearhead.doctor.probes import show
 from clearhead.doctor.raised import Raised
 from clearhead.doctor.subject import Subject, gap, outputs
-from clearhead.doctor.watch import Watch
+from clearhead.doctor.watch import Seen, Watch
 from clearhead.errors import InputError
 
 Inputs = tuple[Tensor, ...]
@@ -30,6 +31,7 @@ class Decoding:
         self.subject, self.model, self.inputs, self.cache = subject, model, inputs, None
         self.narrow = False  # were 16 bits used?
         self.kernel = False  # did a fused kernel run?
+        self.seen = Seen()  # what was seen of the last piece
         self.pieces: list[int] = []  # how many tokens were fed each time
         self.flags: list[str] = []  # lines that use is_causal with more keys than queries
 
@@ -38,7 +40,7 @@ class Decoding:
         self.pieces.append(tokens.size(1))
         with torch.no_grad(), Watch() as watch:
             result = self.subject.call("cached", self.spec.cached, self.model, *given, self.cache)
-        self.kernel = self.kernel or bool(watch.seen.fused)
+        self.kernel, self.seen = self.kernel or bool(watch.seen.fused), watch.seen
         calls = [call for call in watch.seen.fused if call.causal and call.query.size(-2) < call.key.size(-2)]
         self.narrow = self.narrow or bool(watch.seen.dtypes & {torch.float16, torch.bfloat16})
         self.flags = list(dict.fromkeys([*self.flags, *(call.where for call in calls)]))
@@ -210,6 +212,20 @@ def reordered(subject: Subject, model: nn.Module, inputs: Inputs, outcome: Outco
     outcome.compare(subject.whole(model, dealt)[:, half:], tail, [1] * (length - half))
 
 
+def looked_at(subject: Subject) -> dict[str, str | int | bool]:
+    """What the attentions of a last single step work on, compared with the full pass; nothing where not seen."""
+    model, inputs = subject.fresh(), subject.inputs(3, 7, seed=6)
+    source = inputs[0].size(1) if isinstance(subject.spec, EncoderDecoder) else 0
+    with Watch() as watch:
+        subject.whole(model, inputs)
+    decoding = Decoding(subject, model, inputs)
+    try:
+        in_pieces(decoding, inputs[-1], [1] * 7)
+    except Exception:
+        return {}
+    return first_difference(attended(watch.seen, 7, source), attended(decoding.seen, 1, source))
+
+
 def report(subject: Subject, differing: dict[str, Outcome], outcomes: dict[str, Outcome]) -> Finding:
     name, worst = next(iter(differing.items()))
     message = (
@@ -226,6 +242,7 @@ def report(subject: Subject, differing: dict[str, Outcome], outcomes: dict[str, 
         "place": worst.place,
         "size": worst.size / subject.spread(subject.views[0]),
         "window": subject.spec.window,
+        "looked": looked_at(subject),
         "causal_flag": bool(flags),
         "kernel": any(decoding.kernel for decoding in decodings),
     }

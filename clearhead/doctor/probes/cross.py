@@ -10,27 +10,14 @@ from torch import Tensor
 from clearhead.doctor.describe import EncoderDecoder
 from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
 from clearhead.doctor.subject import Subject, outputs
-from clearhead.doctor.watch import Fused, Seen, Watch
+from clearhead.doctor.watch import Seen, Watch
 
 SOURCE, TARGET = 9, 7
 
 
-def let_through(call: Fused) -> Tensor:
-    """Where a fused kernel may look, (S, T): True if any head of any row may."""
-    queries, keys = call.query.size(-2), call.key.size(-2)
-    seen = torch.ones(queries, keys, dtype=torch.bool)
-    if call.causal:
-        seen = seen.tril()
-    if call.mask is not None:
-        full = call.mask.expand(*call.mask.shape[:-2], queries, keys).reshape(-1, queries, keys)
-        seen = seen & (full if full.dtype == torch.bool else full > -1e3).any(dim=0)
-    return seen
-
-
-def attentions(seen: Seen) -> list[tuple[Tensor, str]]:
-    """Where each attention looks, in the order of the calls: (S, T) and the line."""
-    plain = [(s.weights.flatten(0, -3).ne(0).any(dim=0), s.where) for s in seen.softmaxes]
-    return plain + [(let_through(call), call.where) for call in seen.fused]
+def attentions(seen: Seen, queries: int, keys: int) -> list[tuple[Tensor, str]]:
+    """Where each attention of that size looks, (S, T), in the order of the calls, and the line."""
+    return [(visible.any(dim=0), where) for visible, where in seen.looks(queries, keys)]
 
 
 def blind(kind: str, looks: list[tuple[Tensor, str]]) -> Finding | None:
@@ -57,12 +44,8 @@ def run(subject: Subject) -> list[Finding]:
     # with gradients: without them PyTorch's own layers run as one fused operation
     with torch.enable_grad(), Watch() as watch:
         outputs(subject.spec.forward(model, source, target))
-    looks = attentions(watch.seen)
-    over = {
-        "encoder": [look for look in looks if tuple(look[0].shape) == (SOURCE, SOURCE)],
-        "cross": [look for look in looks if tuple(look[0].shape) == (TARGET, SOURCE)],
-        "self": [look for look in looks if tuple(look[0].shape) == (TARGET, TARGET)],
-    }
+    sizes = {"encoder": (SOURCE, SOURCE), "cross": (TARGET, SOURCE), "self": (TARGET, TARGET)}
+    over = {kind: attentions(watch.seen, *size) for kind, size in sizes.items()}
     if not over["cross"]:
         raise NotArmed("no attention of the target over the source was seen")
     findings = [blind(kind, over[kind]) for kind in ("cross", "encoder") if subject.spec.window is None]

@@ -1,7 +1,7 @@
 """The learning rate to its end: never negative, never zero while there is training left, and not rising again.
 
-With `steps` declared, every update up to the last is asked for. Without, the schedule is followed far beyond its
-warm-up; where it ends is then its owner's business, so what happens out there is only pointed out.
+With `steps` declared, every update up to the last is asked for, and some beyond it: training may be prolonged. Without,
+the schedule is followed far beyond its warm-up; what happens past its end is its owner's business, and pointed out.
 """
 
 import math
@@ -52,7 +52,23 @@ def run(subject: Subject) -> list[Finding]:
         if not math.isfinite(rates[step]) or rates[step] < 0:
             message = f"the learning rate of update {step}{end} is {rates[step]:g}: it climbs the loss, or is no number"
             return [Finding("decay.negative", severity, message, {"step": step})]
-    return [*zero(rates, steps, severity), *rising(rates, warmup, end), *jump(rates, warmup)]
+    found = [*zero(rates, steps, severity), *rising(rates, warmup, end), *jump(rates, warmup)]
+    return found or (beyond(subject, rates, steps) if steps is not None else [])
+
+
+def beyond(subject: Subject, rates: dict[int, float], steps: int) -> list[Finding]:
+    """Past the last planned update the rate neither rises again nor turns negative; it may refuse."""
+    assert subject.spec.learning_rate is not None
+    last, peak = rates[steps - 1], max(rates.values())
+    for step in sorted({int(steps * factor) for factor in (1, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 3.0)}):
+        try:
+            value = real(subject.spec.learning_rate(step))
+        except Exception:
+            return []
+        if not math.isfinite(value) or value < 0 or value > 2 * last + 0.1 * peak:
+            message = f"the learning rate of update {step} is {value:g}, {steps} being planned: it is not made for more"
+            return [Finding("decay.beyond", WARNING, message, {"step": step, "negative": not value >= 0})]
+    return []
 
 
 def zero(rates: dict[int, float], steps: int | None, severity: str) -> list[Finding]:
@@ -92,4 +108,18 @@ def jump(rates: dict[int, float], warmup: int) -> list[Finding]:
                 f"within one update ({step})"
             )
             return [Finding("decay.jump", WARNING, message, {"step": step})]
+        around = [rates[near] for near in range(step - 2, step + 2) if near in rates]
+        if len(around) == 4 and drops_at_once(around, max(rates.values())):
+            message = (
+                f"where the warm-up ends, the learning rate drops by {show(rates[step - 1] - rates[step])} ({step}), "
+                f"and by {show(rates[step] - rates[step + 1])} at the next update: the decay began before it took over"
+            )
+            return [Finding("decay.jump", WARNING, message, {"step": step})]
     return []
+
+
+def drops_at_once(rates: list[float], peak: float) -> bool:
+    """Rising, then a drop that is several times what the decay goes on with, and no more than a plateau's rounding."""
+    before, top, first, second = rates
+    fall, after = top - first, first - second
+    return before < top and fall > 2e-3 * peak and fall > 4 * abs(after) and after > 0

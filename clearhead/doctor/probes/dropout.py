@@ -74,7 +74,19 @@ def rates(subject: Subject) -> list[Finding]:
         message = f"built with dropout={RATE}, {len(other)} places drop with {other[0].rate:g}"
         where = tuple(dict.fromkeys(draw.where for draw in other))
         findings.append(Finding("dropout.rate", WARNING, message, {"rate": other[0].rate}, where))
-    return findings
+    return findings + ([] if findings else in_layers(subject))
+
+
+def in_layers(subject: Subject) -> list[Finding]:
+    """A deeper model drops in more places; where it does not, the layers have been left out."""
+    if "layers" not in subject.names or subject.spec.shared:
+        return []
+    shallow, deep = (draws(subject, subject.raw(dropout=RATE, layers=layers)) for layers in (1, 3))
+    if not shallow or len(deep) > len(shallow):
+        return []
+    lines = tuple(dict.fromkeys(draw.where for draw in deep))
+    message = f"three layers drop in as many places as one ({len(deep)}): dropout never acts in the layers"
+    return [Finding("dropout.layers", WARNING, message, {"places": len(deep)}, lines)]
 
 
 def spread_in_training(subject: Subject, model: nn.Module) -> float:

@@ -1,4 +1,8 @@
-"""Greedy generation picks, at every step, the token that the full pass over all tokens so far finds most likely."""
+"""Greedy generation picks, at every step, the token that the full pass over all tokens so far finds most likely.
+
+It does so for prompts of any length, gives as many tokens as it was asked for, leaves the prompt as it was, and finds
+nothing of an earlier request.
+"""
 
 from typing import Any
 
@@ -6,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.describe import EncoderDecoder
-from clearhead.doctor.finding import ERROR, NOTE, Finding, NotArmed
+from clearhead.doctor.finding import ERROR, NOTE, WARNING, Finding, NotArmed
 from clearhead.doctor.probes import show
 from clearhead.doctor.raised import Raised
 from clearhead.doctor.subject import Subject
@@ -15,11 +19,11 @@ from clearhead.errors import InputError
 COUNT = 6
 
 
-def attempt(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+def attempt(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...], count: int = COUNT) -> Tensor:
     """What generate() makes of a prompt: prompt and continuation, (B, S + count)."""
     spec: Any = subject.spec
     with torch.no_grad():
-        tokens = subject.call("generate", lambda model, *given: spec.generate(model, *given, COUNT), model, *inputs)
+        tokens = subject.call("generate", lambda model, *given: spec.generate(model, *given, count), model, *inputs)
     try:
         tokens = torch.as_tensor(tokens)
     except (TypeError, ValueError, RuntimeError):
@@ -29,7 +33,7 @@ def attempt(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...]) -> T
         raise InputError(
             f"generate() returned shape {tuple(tokens.shape)} of {tokens.dtype}, wanted (B, S + count) tokens"
         )
-    if tokens.size(1) <= COUNT and not torch.equal(tokens[:, : inputs[-1].size(1)], inputs[-1]):
+    if tokens.size(1) <= count and not torch.equal(tokens[:, : inputs[-1].size(1)], inputs[-1]):
         tokens = torch.cat([inputs[-1], tokens], dim=1)
     return tokens
 
@@ -43,19 +47,55 @@ def run(subject: Subject) -> list[Finding]:
     length = 1 if isinstance(subject.spec, EncoderDecoder) else 5
     for rows in (2, 1):
         inputs = subject.inputs(rows, 5, seed=14)
-        inputs = (*inputs[:-1], inputs[-1][:, :length])
+        inputs = (*inputs[:-1], inputs[-1][:, :length].contiguous())
+        given = tuple(x.clone() for x in inputs)
         try:
-            tokens = attempt(subject, model, inputs)
+            tokens = attempt(subject, model, given)
         except Raised as error:
             problem = problem or error
             continue
+        changed = not all(torch.equal(x, y) for x, y in zip(inputs, given, strict=True))
         findings = judge(subject, model, inputs, tokens)
+        if changed and not findings:
+            findings.append(Finding("generate.changed", ERROR, "generate() changes the prompt it was given", {}))
+        findings = findings or asked_again(subject, model, inputs, tokens)
         if problem is not None:
             message = f"generate() takes one row at a time: {problem.told()}"
             findings.append(Finding("generate.rows", NOTE, message, {}, (problem.where,) if problem.where else ()))
         return findings
     assert problem is not None
     raise problem
+
+
+def kept(what: str) -> Finding:
+    message = f"after a prompt, generate() continues {what} differently than if it came first: something is kept"
+    return Finding("generate.remembers", ERROR, message, {})
+
+
+def asked_again(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...], tokens: Tensor) -> list[Finding]:
+    """Other prompts, the first one again, and other numbers of tokens."""
+    prompt, rows = inputs[-1].size(1), inputs[-1].size(0)
+    for length in (1, 9) if not isinstance(subject.spec, EncoderDecoder) else (1,):
+        others = subject.inputs(rows, 9, seed=15)
+        others = (*others[:-1], others[-1][:, :length].contiguous())
+        try:
+            found = judge(subject, model, others, attempt(subject, model, others))
+            if found and not judge(subject, other := subject.fresh(), others, attempt(subject, other, others)):
+                return [kept("another prompt")]
+        except Raised:
+            continue
+        if found:
+            return found
+    again = attempt(subject, model, inputs)
+    if not torch.equal(again, tokens):
+        return [kept("the first one again")]
+    counts = {count: attempt(subject, model, inputs, count).size(1) - prompt for count in (2, 3)}
+    counts[COUNT] = tokens.size(1) - prompt
+    more = all(made > count for count, made in counts.items())
+    if more or all(made == count - 1 for count, made in counts.items()):
+        message = f"asked for {COUNT} tokens, generate() gives {counts[COUNT]}; asked for 2, {counts[2]}"
+        return [Finding("generate.count", ERROR if more else WARNING, message, {"more": more})]
+    return []
 
 
 def judge(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...], tokens: Tensor) -> list[Finding]:

@@ -11,9 +11,12 @@ from torch import Tensor, nn
 from clearhead.doctor.candidate_losses import CandidateLoss, fitting_losses
 from clearhead.doctor.describe import CausalLM, Encoder, EncoderDecoder
 from clearhead.doctor.finding import ERROR, NOTE, WARNING, Finding, NotArmed
+from clearhead.doctor.fitted_loss import FittedLoss, fitted
 from clearhead.doctor.subject import Subject, parameters_of
 
 BACKWARDS = "labels shifted backwards"
+ANSWERS = "the model reads its labels"
+FITS = 30  # batches a fit is made of, twice as many as it has weights
 
 
 def batch_of(subject: Subject, padded: bool, seed: int = 70) -> tuple[Tensor, ...]:
@@ -42,14 +45,26 @@ def unlikely(subject: Subject) -> tuple[int, ...]:
     return tuple(token for token in (0, 1, 2) if token not in (subject.source_pad, subject.pad))
 
 
-def logits_for(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...], hide: bool = True) -> Tensor:
-    """The outputs the loss should be computed from, padding hidden where forward can."""
+def logits_for(
+    subject: Subject, model: nn.Module, batch: tuple[Tensor, ...], hide: bool = True, target: bool = False
+) -> Tensor:
+    """The outputs the loss should be computed from, padding hidden where forward can; of the target where asked."""
     spec, pad = subject.spec, subject.source_pad
     given = batch if isinstance(spec, EncoderDecoder) else batch[:1]
     masked = parameters_of(spec.forward) > 1 + len(given) and not isinstance(spec, CausalLM)
     if pad is None or not hide or not masked or spec.pad_by_id:
         return subject.whole(model, given)
-    return subject.whole(model, (*given, batch[0].ne(pad)))
+    masks = [batch[0].ne(pad)]
+    if target and subject.pad is not None:
+        masks.append(batch[-1].ne(subject.pad))
+    return subject.whole(model, (*given, *masks))
+
+
+def hides_target(subject: Subject) -> bool:
+    """Does forward take a mask for the target, too? It changes nothing but the outputs at padding."""
+    spec = subject.spec
+    both = isinstance(spec, EncoderDecoder) and parameters_of(spec.forward) >= 5 and not spec.pad_by_id
+    return both and subject.pad is not None
 
 
 def value_of(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...]) -> float:
@@ -63,6 +78,8 @@ def declared_readings(subject: Subject, model: nn.Module, batch: tuple[Tensor, .
     if not isinstance(subject.spec, Encoder):
         short = logits_for(subject, model, (*batch[:-1], batch[-1][:, :-1]))
         readings.append(("", torch.cat([short, short[:, -1:]], dim=1)))
+    if hides_target(subject):
+        readings.append(("", logits_for(subject, model, batch, target=True)))
     return readings
 
 
@@ -75,11 +92,14 @@ def other_readings(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...]
             readings.append(("source padding not hidden", logits_for(subject, model, batch, hide=False)))
         leaked = logits_for(subject, model, (target[:, 1:], target[:, :-1]))
         readings.append(("the source is the target", torch.cat([leaked, leaked[:, -1:]], dim=1)))
+        read = logits_for(subject, model, (batch[0], target[:, 1:]))
+        readings.append((ANSWERS, torch.cat([read, read[:, -1:]], dim=1)))
     elif isinstance(spec, Encoder) and spec.pad is not None and parameters_of(spec.forward) >= 3 and not spec.pad_by_id:
         readings.append(("padding not hidden", logits_for(subject, model, batch, hide=False)))
     elif isinstance(spec, CausalLM):
         later = logits_for(subject, model, (batch[0][:, 1:],))
         readings.append((BACKWARDS, torch.cat([later[:, :1], later], dim=1)))
+        readings.append((ANSWERS, torch.cat([later, later[:, -1:]], dim=1)))
     return readings
 
 
@@ -129,7 +149,7 @@ def candidates(
         for candidate in fitting_losses(
             value, limit, logits, tokens, shift, subject.pad, spec.label_smoothing, unlikely(subject)
         ):
-            if reading != BACKWARDS or candidate.pairing == BACKWARDS:
+            if candidate.pairing == {BACKWARDS: BACKWARDS, ANSWERS: "as declared"}.get(reading, candidate.pairing):
                 yield candidate, reading
 
 
@@ -149,10 +169,60 @@ def run(subject: Subject) -> list[Finding]:
         batches = [batch_of(subject, padded), batch_of(subject, padded, seed=75)]
         if logits_for(subject, model, batches[0]).size(-1) < int(batches[0][-1].max()) + 1:
             raise NotArmed("the outputs are no logits over the labels")
-        found = judge(subject, value_of(subject, model, batches[0]), explain(subject, model, batches), padded)
+        value, explained = value_of(subject, model, batches[0]), explain(subject, model, batches)
+        found = weighed(subject, model, padded) if explained is None else None
+        found = found or judge(subject, value, explained, padded)
         if found is not None:
             findings.setdefault((found.id, found.message.partition(", which")[2]), found)
     return list(findings.values())
+
+
+def weighed(subject: Subject, model: nn.Module, padded: bool) -> Finding | None:
+    """What a loss of no known form weighs, where it is a weighted sum of the usual parts."""
+    batches = [batch_of(subject, padded, seed=300 + 2 * number) for number in range(FITS)]
+    values = [value_of(subject, model, batch) for batch in batches]
+    tokens = [batch[-1] for batch in batches]
+    ways = (False, True) if padded and hides_target(subject) else (False,)
+    read_as = [[logits_for(subject, model, batch, target=target) for batch in batches] for target in ways]
+    if any(out.shape[:2] != labels.shape for out, labels in zip(read_as[0], tokens, strict=True)):
+        return None
+    exact = subject.tolerance(subject.views[0]) <= 1e-6 * subject.spread(subject.views[0])
+    shift, pad = (0 if isinstance(subject.spec, Encoder) else 1), subject.pad
+    named = unlikely(subject) if padded else ()
+    limit = 1e-8 if exact else 1e-5
+    found = (fits for logits in read_as for fits in fitted(values, logits, tokens, shift, pad, named, limit))
+    fits = next(found, None)
+    if fits is None:
+        return None
+    average, smoothing, severity = read(subject, fits)
+    weights = ", ".join(f"{weight:.4g} of {part}" for part, weight in fits.weights.items() if abs(weight) > 1e-5)
+    message = (
+        f"on {'padded batches' if padded else 'batches without padding'} the loss is exactly {weights}; "
+        f"averaged over {average}; smoothing: {smoothing}"
+    )
+    message += f"; {fits.pairing}" if fits.pairing != "as declared" else ""
+    evidence = {"pairing": fits.pairing, "average": average, "smoothing": smoothing, "reading": "", "fitted": True}
+    return Finding("loss.other", ERROR if fits.pairing != "as declared" else severity, message, evidence)
+
+
+def read(subject: Subject, fits: FittedLoss) -> tuple[str, str, str]:
+    """The weights in the words of the known forms: what is averaged over, how it is smoothed, and how bad that is."""
+    declared, share = subject.spec.label_smoothing, fits.share
+    ignored, padding = fits.ignored(), abs(fits.of("label of padding")) > 1e-4 * abs(fits.total)
+    average, smoothing = "real tokens", "as declared"
+    severity = NOTE if subject.spec.reduction is None else ERROR  # where only the mean is another one
+    if ignored is not None:
+        average, severity = f"real tokens, token {ignored} ignored", ERROR
+    elif padding:
+        average, severity = "real tokens, nothing ignored", ERROR
+    elif abs(fits.total - 1) > 1e-3:
+        average = f"something else: all weights together are {fits.total:.4g}"
+    if abs(fits.of("all tokens at padding")) > 1e-4 * abs(fits.total) and not padding:
+        smoothing, severity = "over ignored tokens too", ERROR
+    elif abs(share - declared) > 0.02 * max(declared, 0.1) or (declared and abs(fits.total - 1) > 1e-3):
+        smoothing = f"{share:.4g} of the weight is spread, {declared:g} declared"
+        severity = ERROR if declared or ignored is not None or padding else severity
+    return average, smoothing, severity
 
 
 def judge(subject: Subject, value: float, explained: Explained | None, padded: bool) -> Finding | None:

@@ -24,6 +24,13 @@ def run(subject: Subject) -> list[Finding]:
         if stale:
             message += f"; it holds {stale} that the model no longer has"
         findings.append(Finding("optimizer.misses", ERROR, message, {"missing": missing, "stale": stale}))
+    still = [group for group in optimizer.param_groups if group.get("lr") == 0]
+    if still and len(still) < len(optimizer.param_groups):
+        names = [named[id(p)] for group in still for p in group["params"] if id(p) in named]
+        message = f"{len(names)} parameters are in a group with a learning rate of zero: {', '.join(names[:4])}"
+        findings.append(Finding("optimizer.still", WARNING, message, {"names": names}))
+    if any(group.get("maximize") for group in optimizer.param_groups):
+        findings.append(Finding("optimizer.uphill", ERROR, "the optimizer is told to maximize the loss", {}))
     decayed = [
         named[id(p)]
         for group in optimizer.param_groups

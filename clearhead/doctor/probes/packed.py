@@ -3,10 +3,22 @@
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from clearhead.doctor.finding import ERROR, Finding, NotArmed
 from clearhead.doctor.probes import show
 from clearhead.doctor.subject import Subject, gap, outputs
+
+
+def sees_ahead(subject: Subject, model: nn.Module, tokens: Tensor, documents: Tensor) -> bool:
+    """Does changing the last token of a document move an earlier output, though only where documents are packed?"""
+    spec: Any = subject.spec
+    changed = tokens.clone()
+    last = int((documents[0] == documents[0, 0]).sum()) - 1
+    changed[:, last] = subject.other(tokens)[:, last]
+    with torch.no_grad():
+        both = [outputs(subject.call("packed", spec.packed, model, x, documents)) for x in (tokens, changed)]
+    return gap(both[0][:, :last], both[1][:, :last]) > subject.tolerance(subject.views[0])
 
 
 def run(subject: Subject) -> list[Finding]:
@@ -28,6 +40,8 @@ def run(subject: Subject) -> list[Finding]:
                 f"document {number} of three packed into one row gives outputs that differ by {show(size)} from the "
                 f"document alone; noise {show(subject.noise(view))}"
             )
-            return [Finding("packed.differs", ERROR, message, {"document": number})]
+            ahead = sees_ahead(subject, model, tokens, documents)
+            message += "; packed, a token sees what follows it" if ahead else ""
+            return [Finding("packed.differs", ERROR, message, {"document": number, "ahead": ahead})]
         start += text.size(1)
     return []

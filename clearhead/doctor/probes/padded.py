@@ -18,7 +18,7 @@ from clearhead.doctor.probes.padding import LENGTHS, outputs_of_real, pad, worst
 from clearhead.doctor.subject import Subject, View, gap, parameters_of
 
 TOTAL = 9
-NEW = 3
+NEW = 6
 
 
 def padding_token(subject: Subject, view: View) -> int | None:
@@ -189,13 +189,34 @@ def generated(subject: Subject, view: View, left: bool, masked: bool, severity: 
             alone.append(continued(subject, model, given, NEW, *ones)[:, -NEW:])
     wrong = [number for number, one in enumerate(alone) if not torch.equal(one[0], together[number])]
     if not wrong:
-        return []
+        return unmasked(subject, model, view, rows, start, alone) if masked else []
     which, side = wrong[0], "left" if left else "right"
     message = (
         f"generate() continues {rows[which].tolist()} with {alone[which][0].tolist()} alone, and with "
         f"{together[which].tolist()} in a batch where it is padded on the {side}; a full pass does not mind"
     )
     return [Finding("padded.generate", severity, message, {"view": view.name, "left": left, "rows": wrong})]
+
+
+def unmasked(
+    subject: Subject, model: nn.Module, view: View, rows: list[Tensor], start: tuple[Tensor, ...], masked: list[Tensor]
+) -> list[Finding]:
+    """A mask that hides nothing changes nothing of a continuation."""
+    for number, row in enumerate(rows):
+        given = (row[None], *(x[number : number + 1] for x in start))
+        try:
+            with torch.no_grad():
+                plain = continued(subject, model, given, NEW)[:, -NEW:]
+        except Exception:
+            return []  # it wants a mask
+        if not torch.equal(plain, masked[number]):
+            message = (
+                f"generate() continues {row.tolist()} with {plain[0].tolist()}, and with {masked[number][0].tolist()} "
+                "where a mask says that all of it is real"
+            )
+            evidence = {"view": view.name, "left": False, "rows": [number], "mask": True}
+            return [Finding("padded.generate", ERROR, message, evidence)]
+    return []
 
 
 def cached(subject: Subject, view: View, left: bool, severity: str) -> list[Finding]:

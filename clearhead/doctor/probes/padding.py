@@ -12,6 +12,7 @@ from clearhead.doctor.finding import ERROR, NOTE, Finding, NotArmed
 from clearhead.doctor.probes import show
 from clearhead.doctor.probes.attention import changed_weights
 from clearhead.doctor.subject import Subject, View, gap
+from clearhead.doctor.views import TARGET_LENGTH
 from clearhead.doctor.watch import Watch
 
 LENGTHS = (7, 4, 6)  # real tokens in each row
@@ -72,7 +73,48 @@ def examine(subject: Subject, view: View) -> list[Finding]:
     for finding in found:
         # rows that no longer sum to one were masked after the softmax
         finding.evidence["after_softmax"] = bool(changed_weights(watch.seen))
+        finding.evidence["masks"] = masks(subject, view, rows, first)
     return found
+
+
+def masks(subject: Subject, view: View, rows: list[Tensor], content: int) -> dict[str, str]:
+    """What the attentions over padded tokens hide: of a source those of the encoder and those of the target."""
+    tokens, real = pad(subject, rows, 9, view.causal, content)
+    with torch.enable_grad(), Watch() as watch:  # without gradients PyTorch's layers run as one operation
+        subject.run(view, subject.model(), tokens, real)
+    found = {"self": worst_of([hidden_by(hidden, real, real, view.causal) for hidden in watch.seen.hidden(9, 9)])}
+    if not view.aligned:
+        targets = torch.ones(real.size(0), TARGET_LENGTH, dtype=torch.bool)
+        over = watch.seen.hidden(TARGET_LENGTH, 9)
+        found["cross"] = worst_of([hidden_by(hidden, targets, real, False) for hidden in over])
+    return found
+
+
+def worst_of(states: list[str]) -> str:
+    order = ("inverted", "queries", "rows", "open", "closed")
+    return next((state for state in order if state in states), "unseen")
+
+
+def hidden_by(hidden: Tensor, queries: Tensor, keys: Tensor, causal: bool) -> str:
+    """What one mask hides: real tokens, queries instead of keys, the padding of other rows, nothing, or padding."""
+    count = queries.size(0)
+    hidden = hidden.reshape(count, -1, *hidden.shape[-2:]) if hidden.size(0) % count == 0 else hidden[None]
+    uneven = hidden.size(0) == count and bool((hidden.any(dim=1) != hidden.all(dim=1)).any())  # heads differ
+    hidden = hidden.all(dim=1).expand(count, -1, -1)
+    within = torch.ones(hidden.shape[-2:], dtype=torch.bool)
+    if causal:
+        within = within.tril(-1)
+    allowed = queries[:, :, None] & keys[:, None, :] & within
+    padding = queries[:, :, None] & ~keys[:, None, :] & within
+    if 2 * int((hidden & allowed).sum()) > int(allowed.sum()):
+        return "inverted"
+    if not bool((~hidden & padding).any()):
+        return "closed"
+    unasked = (~queries)[:, :, None] & within
+    if bool(unasked.any()) and bool(hidden[unasked].all()):
+        return "queries"
+    same = bool((hidden == hidden[:1]).all()) and bool((hidden & within).any())
+    return "rows" if uneven or same else "open"
 
 
 def judge(

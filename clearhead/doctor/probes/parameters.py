@@ -4,7 +4,8 @@ A gradient that is missing where a change of the parameter moves the output mean
 that start out equal were copied; a model of three layers with the parameters of one shares them.
 """
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +15,14 @@ from clearhead.doctor.subject import Subject, gap
 from clearhead.doctor.watch import Watch
 
 TINY = 1e-3
+Rows = tuple[str, int, int]  # of a parameter: its name, how many rows, and how many heads they are (0: no whole ones)
 TINIER = 1e-6  # so little that it switches on no unit that ReLU has silenced
 
 
-def moves(subject: Subject, model: nn.Module, parameter: Tensor, rows: Tensor | None = None, size: float = 1.0) -> bool:
-    """Does changing these rows of the parameter (all, where None) move the output?"""
+def moves(
+    subject: Subject, model: nn.Module, parameter: Tensor, rows: Tensor | None = None, size: float = 1.0, axis: int = 0
+) -> bool:
+    """Does changing these rows of the parameter (all, where None) move the output? Rows may lie along any axis."""
     inputs = subject.inputs(2, 11, seed=40)
     before = subject.whole(model, inputs)
     kept = parameter.detach().clone()
@@ -26,28 +30,38 @@ def moves(subject: Subject, model: nn.Module, parameter: Tensor, rows: Tensor | 
         noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
         noise = size * noise.to(parameter.dtype)
         if rows is not None:
-            noise[~rows] = 0
+            noise.movedim(axis, 0)[~rows] = 0
         parameter.add_(noise)
         after = subject.whole(model, inputs)
         parameter.copy_(kept)
     return gap(before, after) > subject.tolerance(subject.views[0])
 
 
-def each_moves(subject: Subject, model: nn.Module, parameter: Tensor, rows: Tensor) -> bool:
+def each_moves(subject: Subject, model: nn.Module, parameter: Tensor, rows: Tensor, axis: int) -> bool:
     """Do these rows move the output, and not only the few that a step switches on because ReLU just silenced them?"""
-    if moves(subject, model, parameter, rows, size=TINIER):
+    if moves(subject, model, parameter, rows, TINIER, axis):
         return True
     # where rounding hides so small a step, a larger one is asked of single rows: of silenced ones, most stay silent
     asked = rows.nonzero().flatten()[:6].tolist()
     numbers = torch.arange(len(rows))
-    return 2 * sum(moves(subject, model, parameter, numbers == row, size=TINY) for row in asked) > len(asked)
+    return 2 * sum(moves(subject, model, parameter, numbers == row, TINY, axis) for row in asked) > len(asked)
 
 
-def looked_up(subject: Subject, model: nn.Module) -> set[int]:
-    """The tables that rows are looked up in: a row that no token named gets no gradient."""
+def watched(subject: Subject, model: nn.Module) -> tuple[set[int], set[int]]:
+    """The tables that rows are looked up in (a row that no token named gets no gradient), and the matrices whose
+    outputs lie along their second axis, because they are used as they are and not turned."""
     with Watch() as watch, torch.no_grad():
         subject.forward(model, subject.inputs(2, 11, seed=40))
-    return {weight.data_ptr() for weight, _, _ in watch.seen.lookups}
+    straight = {matrix.data_ptr() for matrix, _ in watch.seen.projections if matrix.is_contiguous()}
+    return {weight.data_ptr() for weight, _, _ in watch.seen.lookups}, straight
+
+
+def output_axes(subject: Subject, parameter: Tensor, straight: set[int]) -> list[int]:
+    """The axes along which a matrix has its outputs; where it has an axis for the heads, that one too."""
+    if parameter.dim() == 2:
+        return [1] if parameter.data_ptr() in straight and parameter.size(0) != parameter.size(1) else [0]
+    counts = {subject.sizes.get("heads"), subject.sizes.get("kv_heads")}
+    return [0, *(axis for axis in range(1, parameter.dim()) if parameter.size(axis) in counts)]
 
 
 def gradients(subject: Subject) -> list[Finding]:
@@ -61,8 +75,8 @@ def gradients(subject: Subject) -> list[Finding]:
         return [Finding("parameters.detached", ERROR, "the outputs have no gradient at all", {"whole": True})]
     torch.manual_seed(0)
     (out * torch.randn_like(out)).sum().backward()
-    tables = looked_up(subject, model.eval())
-    detached, unused, detached_rows, unused_rows = [], [], [], []
+    tables, straight = watched(subject, model.eval())
+    detached, unused, detached_rows, unused_rows = [], [], list[Rows](), list[Rows]()
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad or not parameter.is_floating_point():
             continue
@@ -73,17 +87,31 @@ def gradients(subject: Subject) -> list[Finding]:
             elif (gradient is None or parameter.dim() > 1) and not moves(subject, model, parameter):
                 unused.append(name)
         elif parameter.dim() > 1 and parameter.data_ptr() not in tables:
-            rows = ~gradient.flatten(1).any(dim=1)
-            if int(rows.sum()) < 2:
-                continue
-            # a unit that ReLU has silenced for all these tokens moves nothing a little, and something a lot
-            if read_by_length(subject, model, name, rows):
-                continue
-            if each_moves(subject, model, parameter, rows):
-                detached_rows.append((name, int(rows.sum())))
-            elif not moves(subject, model, parameter, rows):
-                unused_rows.append((name, int(rows.sum())))
+            for axis in output_axes(subject, parameter, straight):
+                rows = ~gradient.movedim(axis, 0).flatten(1).any(dim=1)
+                if int(rows.sum()) < (2 if parameter.dim() == 2 else 1):
+                    continue
+                # a unit that ReLU has silenced for all these tokens moves nothing a little, and something a lot
+                if axis == 0 and read_by_length(subject, model, name, rows):
+                    continue
+                found = (name, int(rows.sum()), whole_heads(subject, parameter, rows, axis))
+                if each_moves(subject, model, parameter, rows, axis):
+                    detached_rows.append(found)
+                elif not moves(subject, model, parameter, rows, axis=axis):
+                    unused_rows.append(found)
     return told(detached, unused, detached_rows, unused_rows)
+
+
+def whole_heads(subject: Subject, parameter: Tensor, rows: Tensor, axis: int) -> int:
+    """How many heads these rows are, if they are all rows of some heads and no others; else 0."""
+    width, heads = int(subject.sizes.get("width", 0)), int(subject.sizes.get("heads", 0))
+    if parameter.dim() > 2:
+        return int(rows.sum()) if axis else 0
+    each = width // heads if heads else 0
+    if each < 2 or len(rows) % each or len(rows) > 3 * width:
+        return 0
+    blocks = rows.view(-1, each)
+    return int(blocks.all(dim=1).sum()) if bool((blocks.all(dim=1) == blocks.any(dim=1)).all()) else 0
 
 
 def read_by_length(subject: Subject, model: nn.Module, name: str, unused: Tensor) -> bool:
@@ -101,33 +129,70 @@ def read_by_length(subject: Subject, model: nn.Module, name: str, unused: Tensor
     return fewer < len(used)
 
 
-def told(
-    detached: list[str], unused: list[str], detached_rows: list[tuple[str, int]], unused_rows: list[tuple[str, int]]
-) -> list[Finding]:
+def told(detached: list[str], unused: list[str], detached_rows: list[Rows], unused_rows: list[Rows]) -> list[Finding]:
     findings = []
     if detached or detached_rows:
-        names = detached + [f"{rows} rows of {name}" for name, rows in detached_rows]
+        names = detached + [f"{rows} rows of {name}" for name, rows, _ in detached_rows]
         message = f"{len(names)} parameters move the output but get no gradient: {', '.join(names[:4])}"
         findings.append(Finding("parameters.detached", ERROR, message, {"names": names, "whole": False}))
     if unused:
         message = f"{len(unused)} parameters move nothing and get no gradient: {', '.join(unused[:4])}"
         findings.append(Finding("parameters.unused", WARNING, message, {"names": unused}))
     if unused_rows:
-        name, rows = unused_rows[0]
-        message = f"{rows} rows of {name} move nothing and get no gradient"
-        evidence = {"names": [name for name, _ in unused_rows]}
-        findings.append(Finding("parameters.unused-rows", WARNING, message, evidence))
+        name, rows, heads = max(unused_rows, key=lambda found: found[2])
+        what = f"{heads} whole heads" if heads else f"{rows} rows"
+        message = f"{what} of {name} move nothing and get no gradient"
+        evidence = {"names": [name for name, _, _ in unused_rows], "heads": heads > 0}
+        findings.append(Finding("parameters.unused-rows", ERROR if heads else WARNING, message, evidence))
     return findings
 
 
 def shared(subject: Subject) -> list[Finding]:
     if subject.spec.shared or "layers" not in subject.names or subject.fixed:
         return []
-    counts = [sum(p.numel() for p in subject.raw(layers=layers).parameters()) for layers in (1, 3)]
-    if counts[0] != counts[1]:
+    one, three = subject.raw(layers=1), subject.raw(layers=3)
+    counts = [sum(p.numel() for p in model.parameters()) for model in (one, three)]
+    if counts[0] == counts[1]:
+        message = f"three layers have exactly as many parameters as one ({counts[0]})"
+        what = "whole"
+    elif (names := same_in_layers(three)) is not None:
+        message, what = f"{names[0]} and {names[1]} are one and the same", "names"
+    elif (name := called_again(subject, one, three)) is not None:
+        message, what = f"{name} runs once in a model of one layer and three times in one of three", "calls"
+    else:
         return []
-    message = f"three layers have exactly as many parameters as one ({counts[0]}): the same layer runs again and again"
-    return [Finding("parameters.shared", ERROR, message, {"count": counts[0]})]
+    message += ": the same layer runs again and again"
+    return [Finding("parameters.shared", ERROR, message, {"count": counts[0], "what": what})]
+
+
+def same_in_layers(model: nn.Module) -> tuple[str, str] | None:
+    """Two names of one matrix that differ by the number of a layer only."""
+    first: dict[tuple[int, str], str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if parameter.dim() > 1:
+            other = first.setdefault((id(parameter), re.sub(r"\d+", "#", name)), name)
+            if other != name:
+                return other, name
+    return None
+
+
+def called_again(subject: Subject, one: nn.Module, three: nn.Module) -> str | None:
+    """A module with matrices of its own that runs once for every layer."""
+
+    def calls(model: nn.Module) -> Counter[str]:
+        counted: Counter[str] = Counter()
+        parts = {name: m for name, m in model.named_modules() if name and not isinstance(m, nn.ModuleList)}
+        large = {name: m for name, m in parts.items() if sum(p.dim() > 1 for p in m.parameters()) > 1}
+        hooks = [m.register_forward_pre_hook(lambda *_, name=name: counted.update([name])) for name, m in large.items()]
+        try:
+            subject.whole(model, subject.inputs(2, 7, seed=43))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return counted
+
+    before, after = calls(one), calls(three)
+    return next((name for name in after if before.get(name) == 1 and after[name] == 3), None)
 
 
 def identical(subject: Subject) -> list[Finding]:
@@ -146,7 +211,9 @@ def identical(subject: Subject) -> list[Finding]:
     if not pairs:
         return []
     message = f"{pairs[0][0]} and {pairs[0][1]} start out equal ({len(pairs)} such pairs): copied, not initialised"
-    return [Finding("parameters.identical", ERROR, message, {"pairs": len(pairs)})]
+    # layers differ by their numbers; an embedding and a head that start out equal were meant to be tied
+    layers = any(re.sub(r"\d+", "#", first) == re.sub(r"\d+", "#", second) for first, second in pairs)
+    return [Finding("parameters.identical", ERROR, message, {"pairs": len(pairs), "layers": layers})]
 
 
 def saved(subject: Subject) -> list[Finding]:
@@ -168,8 +235,9 @@ def saved(subject: Subject) -> list[Finding]:
     return [Finding("parameters.not-saved", ERROR, message, {})]
 
 
-def equal(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool((a == b).all())
+def reads(indices: Tensor, tokens: Tensor) -> bool:
+    """Are these the tokens, batch first or sequence first?"""
+    return any(indices.shape == x.shape and bool((indices == x).all()) for x in (tokens, tokens.t()))
 
 
 def ties_and_tables(subject: Subject) -> list[Finding]:
@@ -178,7 +246,7 @@ def ties_and_tables(subject: Subject) -> list[Finding]:
         subject.forward(model, inputs)
     findings = []
     # the table the tokens were looked up in, and the matrix that made as many outputs as there are tokens
-    tables = [weight for weight, indices, _ in watch.seen.lookups if any(equal(indices, x) for x in inputs)]
+    tables = [weight for weight, indices, _ in watch.seen.lookups if any(reads(indices, x) for x in inputs)]
     for weight in tables:
         if weight.numel() > 1 and not weight.detach().any():
             message = f"an untrained embedding of shape {tuple(weight.shape)} is all zeros"
@@ -186,10 +254,14 @@ def ties_and_tables(subject: Subject) -> list[Finding]:
             break
     heads = [matrix for matrix, out in watch.seen.projections if out.size(-1) >= subject.vocab]
     if subject.spec.tied is not None and tables and heads:
-        tied = any(weight.data_ptr() == heads[-1].data_ptr() for weight in tables)
-        if tied != subject.spec.tied:
+        # of a translation, the head belongs to the embedding of the target
+        own = [weight for weight, indices, _ in watch.seen.lookups if reads(indices, inputs[-1])]
+        tied = any(weight.data_ptr() == heads[-1].data_ptr() for weight in (own if subject.spec.tied else tables))
+        if tied != subject.spec.tied and (own or not subject.spec.tied):
             state = "do not share" if subject.spec.tied else "share"
             message = f"embedding and output head {state} their weight, but tied={subject.spec.tied} is declared"
+            if subject.spec.tied and any(weight.data_ptr() == heads[-1].data_ptr() for weight in tables):
+                message = "the output head shares its weight with the embedding of the source, not of the target"
             findings.append(Finding("parameters.tie", ERROR, message, {"declared": subject.spec.tied}))
     return findings
 

@@ -131,10 +131,9 @@ def distances(subject: Subject, view: View, length: int) -> tuple[Tensor, str] |
     tokens = torch.full((1, length), int(subject.tokens(1, 1)[0, 0]))
     with Watch() as watch:
         subject.quiet(view, subject.model(), tokens)
-    for scores, where in watch.seen.scores():
-        if tuple(scores.shape[-2:]) == (length, length):
-            scores = scores.reshape(-1, length, length).double()
-            return scores - scores.diagonal(dim1=-2, dim2=-1).unsqueeze(-1), where
+    for scores, where in watch.seen.maps(length, length):
+        scores = scores.double()
+        return scores - scores.diagonal(dim1=-2, dim2=-1).unsqueeze(-1), where
     return None
 
 

@@ -18,8 +18,8 @@ from clearhead.doctor.watch import Watch
 WIDTH, FEW, MANY = 64, 2, 8
 
 
-def spread_of_scores(subject: Subject, heads: int, seed: int) -> tuple[float, int, str]:
-    """The spread of the first attention's scores over tokens, the head width, and the line that made them.
+def spread_of_scores(subject: Subject, heads: int, seed: int) -> tuple[float, int, str, int]:
+    """The spread of the first attention's scores over tokens, the head width, the line, and how many scores there are.
 
     Two inputs are subtracted, so that what does not depend on the tokens (masks, ALiBi) drops out.
     """
@@ -40,7 +40,7 @@ def spread_of_scores(subject: Subject, heads: int, seed: int) -> tuple[float, in
         ]
         # an attention over the source, which is held still, does not move
         if spread > 1e-12 and math.isfinite(spread) and widths:
-            return spread, widths[0], where
+            return spread, widths[0], where, first.numel()
     raise NotArmed("no attention was seen whose untrained scores depend on the tokens")
 
 
@@ -51,8 +51,11 @@ def run(subject: Subject) -> list[Finding]:
         raise NotArmed("build takes no heads and width")
     slopes = []
     for seed in range(4):
-        wide, wide_width, where = spread_of_scores(subject, FEW, seed)
-        narrow, narrow_width, _ = spread_of_scores(subject, MANY, seed)
+        wide, wide_width, where, few = spread_of_scores(subject, FEW, seed)
+        narrow, narrow_width, _, many = spread_of_scores(subject, MANY, seed)
+        if wide_width == narrow_width and few == many:
+            message = f"built with {FEW} heads and with {MANY}, attention is the same: heads of width {wide_width}"
+            return [Finding("scale.heads", WARNING, message, {"width": wide_width}, (where,))]
         if wide_width == narrow_width:
             raise NotArmed("the head width does not follow from width and heads")
         slopes.append(math.log(wide / narrow) / math.log(wide_width / narrow_width))

@@ -28,8 +28,10 @@ class Noting(torch.optim.SGD):
         super().__init__(model.parameters(), lr=0.1)
         self.model = model
         self.followed: Tensor | None = None
+        self.steps = 0  # since the last time somebody looked
 
     def step(self, closure: Any = None) -> Any:
+        self.steps += 1
         given = grads(self.model)
         self.followed = given if self.followed is None else self.followed + given
         return super().step(closure)
@@ -83,7 +85,7 @@ def flat(model: nn.Module) -> Tensor:
 
 def step(subject: Subject, model: nn.Module, optimizer: Noting, batches: list[Batch]) -> Tensor:
     """The gradient that an update followed; where it stepped by itself, how it moved the parameters."""
-    before, optimizer.followed = flat(model), None
+    before, optimizer.followed, optimizer.steps = flat(model), None, 0
     update: Any = subject.spec.update
     subject.call("update", lambda model: update(model, optimizer, batches), model)
     moved = before - flat(model)
@@ -147,6 +149,7 @@ def equally_large(subject: Subject, model: nn.Module) -> list[Finding]:
         findings.append(Finding("update.single", NOTE, f"update() takes one batch: {error.told()}", {}))
     if not moved.any():
         return [*findings, Finding("update.nothing", ERROR, "update() changed no parameter", {})]
+    several = optimizer.steps > 1
     fits = min(known, key=lambda name: angle(moved, known[name]))
     if fits not in (WHOLE, MEANS) and angle(moved, whole) > 1e-2:
         findings.append(wrong_way(fits, moved, whole, "the same size"))
@@ -154,8 +157,11 @@ def equally_large(subject: Subject, model: nn.Module) -> list[Finding]:
         message = (
             f"the update follows no gradient the doctor knows (cosine with the batch's {cosine(moved, whole):.6f})"
         )
-        findings.append(Finding("update.other", WARNING, message, {}))
-    findings += length(subject, known[fits], moved)
+        findings.append(Finding("update.other", WARNING, message, {"several": several}))
+    expected, second = float(known[fits].norm()), len(batches)
+    if subject.spec.clip is None and 0.02 < float(moved.norm()) / max(expected, 1e-30) < 0.99:
+        findings += shortened(subject, model, optimizer, float(moved.norm()), expected, second)
+    findings += length(subject, known[fits], moved, several)
     return findings + second_step(subject, model, optimizer, fits, len(batches))
 
 
@@ -189,7 +195,7 @@ def unequal(subject: Subject) -> list[Finding]:
     return [found]
 
 
-def length(subject: Subject, whole: Tensor, moved: Tensor) -> list[Finding]:
+def length(subject: Subject, whole: Tensor, moved: Tensor, several: bool) -> list[Finding]:
     clip = subject.spec.clip
     expected = float(whole.norm()) if clip is None else min(float(whole.norm()), clip)
     ratio = float(moved.norm()) / max(expected, 1e-30)
@@ -202,8 +208,28 @@ def length(subject: Subject, whole: Tensor, moved: Tensor) -> list[Finding]:
         f"an update with SGD followed a gradient of length {show(float(moved.norm()))}; that of the batch"
         f"{f', clipped to {clip},' if clip else ''} has length {show(expected)}"
     )
+    message += "; it stepped more than once" if several else ""
     severity = ERROR if clip is not None or ratio > 1 else WARNING
-    return [Finding("update.length", severity, message, {"ratio": ratio})]
+    return [Finding("update.length", severity, message, {"ratio": ratio, "several": several})]
+
+
+def shortened(
+    subject: Subject, model: nn.Module, optimizer: Noting, moved: float, expected: float, count: int
+) -> list[Finding]:
+    """A step shorter than the gradient was clipped, or divided: a clip gives all long steps the same length."""
+    optimizer.zero_grad()
+    batches, together = micro_batches(subject, 88, equal=True)
+    other = float(gradient(subject, model, together).norm())
+    length = float(step(subject, model, optimizer, batches if count > 1 else [together]).norm())
+    optimizer.zero_grad()
+    ratio, again = moved / expected, length / max(other, 1e-30)
+    if abs(other / expected - 1) < 1e-2 or abs(ratio / again - 1) > 2e-3 or abs(length / moved - 1) < 5e-3:
+        return []
+    message = (
+        f"updates with SGD follow gradients {show(ratio)} times as long as those of their batches ({show(moved)} and "
+        f"{show(length)}): divided, not clipped"
+    )
+    return [Finding("update.length", ERROR, message, {"ratio": ratio, "several": False})]
 
 
 def second_step(subject: Subject, model: nn.Module, optimizer: Noting, fits: str, count: int) -> list[Finding]:
