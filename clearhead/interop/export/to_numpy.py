@@ -17,6 +17,7 @@ from clearhead.decoding.load import LoadedModel, load
 from clearhead.decoding_settings import DecodingSettings
 from clearhead.errors import InputError, require
 from clearhead.interop.export.follow import ANY, Followed, refuse_beyond
+from clearhead.interop.export.marks import end_of_text, forbidden_marks, runs_of, spare_rows
 from clearhead.model import ModelConfig
 from clearhead.model.positions import alibi_slopes
 from clearhead.run import Run
@@ -158,11 +159,7 @@ def of_the_text(loaded: LoadedModel) -> tuple[set[str], dict[str, Any]]:
     if config.kind == "encoder":
         mask, most = tokenizer.special.get(MASK), config.positions.max_length or settings.max_source
         return ({"gaps"} if mask is not None else set()), {"MASK": mask, "most": most, "most_and_one": most + 1}
-    apart = config.kind == "encoder-decoder" or loaded.documents != "none"
-    end = tokenizer.eos_id if apart else None
-    marks = {mark for mark in (tokenizer.pad_id, tokenizer.bos_id) if mark is not None and mark != end}
-    known = set(ids_of(tokenizer))
-    never = sorted(marks | (set(range(config.vocab_size)) - known))
+    end, never = end_of_text(loaded), sorted([*forbidden_marks(loaded), *spare_rows(loaded)])
     words = {word for word, holds in {"ends": end is not None, "never": bool(never)}.items() if holds}
     numbers = {"END": end, "NEVER": runs_of(never), "most": most - 1}
     if config.kind == "encoder-decoder":
@@ -173,25 +170,7 @@ def of_the_text(loaded: LoadedModel) -> tuple[set[str], dict[str, Any]]:
     return words, numbers | {"BEGINNING": [beginning], "more": settings.max_tokens}
 
 
-def runs_of(numbers: list[int]) -> str:
-    """[0, 1, 7, 8, 9] as a line of Python that stays short however many there are: [0, 1, *range(7, 10)]."""
-    parts: list[str] = []
-    start = 0
-    for place in range(1, len(numbers) + 1):
-        if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
-            run = numbers[start:place]
-            parts += [f"*range({run[0]}, {run[-1] + 1})"] if len(run) > 2 else map(str, run)
-            start = place
-    return f"[{', '.join(parts)}]"
-
-
 # ---- the vocabulary --------------------------------------------------------------------------------------------------
-
-
-def ids_of(tokenizer: Tokenizer) -> set[int]:
-    if isinstance(tokenizer, BytePair):
-        return {*tokenizer.vocabulary.values(), *tokenizer.special.values()}
-    return set(range(tokenizer.size))
 
 
 def of_the_tokenizer(tokenizer: Tokenizer) -> tuple[set[str], dict[str, Any]]:

@@ -13,7 +13,7 @@ import clearhead
 from clearhead.decoding.answer import prediction
 from clearhead.errors import InputError
 from clearhead.interop.export import export
-from clearhead.interop.export.to_numpy import runs_of
+from clearhead.interop.export.marks import runs_of
 from clearhead.tokenizer import Characters, Integers, Tokenizer
 from tests.interop.export.runs import LEARNED, LLAMA, POST_NORM, TEXTS, TOLERANCE, fuzzed, run_of, tokenizer
 
