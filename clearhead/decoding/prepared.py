@@ -156,10 +156,11 @@ class PreparedSelfAttention:
     def __init__(self, ours: MultiHeadAttention, maps: tuple[PreparedLinear, PreparedLinear], added: Added) -> None:
         (self.query_key_value, self.out), self.added = maps, added
         self.heads, self.key_value_heads, self.layout = ours.heads, ours.key_value_heads, ours.layout
+        self.width = ours.query.out_features  # of all heads together
 
     def __call__(self, x: Tensor, inputs: AttentionInputs, memory: None, cache: SharedKeys) -> Tensor:
-        batch, beams, width = x.shape
-        heads, shared, size = self.heads, self.key_value_heads, width // self.heads
+        batch, beams, _ = x.shape
+        heads, shared, width, size = self.heads, self.key_value_heads, self.width, self.width // self.heads
         made = self.query_key_value(x)  # (B, k, (H + 2G)·d)
         if inputs.rotation is not None:
             cos, sin = (table.transpose(1, 2) for table in inputs.rotation)  # (B, k, 1, d/2)

@@ -1,9 +1,10 @@
-"""Weights under other people's names, into our models.
+"""Weights under other people's names, into our models and out of them again.
 
 What differs between two implementations of the same layer is how they name their tensors, and sometimes how they lay
 them out: GPT-2 stores matrices as (in, out), many stack query, key and value into one. A family is therefore a table
-of rows (theirs, ours, how theirs is laid out), and one loader reads every table. Nothing is dropped or left at its
-random start in silence: a tensor without a row, a row without a tensor and a shape that does not fit are all named.
+of rows (theirs, ours, how theirs is laid out), and one pair of functions reads every table, in both directions.
+Nothing is dropped or left at its random start in silence: a tensor without a row, a row without a tensor and a shape
+that does not fit are all named.
 """
 
 import re
@@ -18,18 +19,21 @@ from clearhead.model import ModelConfig, Transformer, build
 from clearhead.skeleton import skeleton
 
 
-def as_it_is(tensor: Tensor) -> Tensor:
-    return tensor
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor of theirs becomes one of ours, and back."""
+
+    to_ours: Callable[[Tensor], Tensor]
+    to_theirs: Callable[[Tensor], Tensor]
 
 
-def turned(tensor: Tensor) -> Tensor:
-    """Matrices stored as (in, out) instead of (out, in); a bias has no sides to swap."""
+def _turn(tensor: Tensor) -> Tensor:
     return tensor.t() if tensor.dim() == 2 else tensor
 
 
-def flat(tensor: Tensor) -> Tensor:
-    """A vector stored as a matrix of one row."""
-    return tensor.reshape(-1)
+AS_IT_IS = Layout(lambda tensor: tensor, lambda tensor: tensor)
+TURNED = Layout(_turn, _turn)  # matrices stored as (in, out) instead of (out, in); a bias has no sides to swap
+FLAT = Layout(lambda tensor: tensor.reshape(-1), lambda tensor: tensor.reshape(1, -1))  # a matrix of one row
 
 
 @dataclass(frozen=True)
@@ -37,17 +41,21 @@ class Row:
     """One line of a family's table. In both names {n} is a layer number and {p} is `weight` or `bias`."""
 
     theirs: str
-    ours: tuple[str, ...]  # several: theirs is all of them, stacked along the output dimension
-    layout: Callable[[Tensor], Tensor] = as_it_is
+    ours: tuple[str, ...]  # several: theirs is all of them, stacked along the output dimension; none: not a weight
+    layout: Layout = AS_IT_IS
 
     def match(self, name: str) -> dict[str, str] | None:
         """What {n} and {p} stand for if this row is about `name`, otherwise None."""
-        pattern = re.escape(self.theirs).replace(r"\{n\}", r"(?P<n>\d+)").replace(r"\{p\}", "(?P<p>weight|bias)")
-        found = re.fullmatch(pattern, name)
-        return None if found is None else found.groupdict()
+        return _match(self.theirs, name)
 
 
-def row(theirs: str, *ours: str, layout: Callable[[Tensor], Tensor] = as_it_is) -> Row:
+def _match(pattern: str, name: str) -> dict[str, str] | None:
+    written = re.escape(pattern).replace(r"\{n\}", r"(?P<n>\d+)").replace(r"\{p\}", "(?P<p>weight|bias)")
+    found = re.fullmatch(written, name)
+    return None if found is None else found.groupdict()
+
+
+def row(theirs: str, *ours: str, layout: Layout = AS_IT_IS) -> Row:
     return Row(theirs, ours, layout)
 
 
@@ -67,14 +75,39 @@ def to_ours(theirs: Mapping[str, Tensor], rows: Iterable[Row]) -> dict[str, Tens
         names = [ours.format(**place[1]) for ours in place[0].ours]
         if not names:
             continue
-        tensor = place[0].layout(tensor)
-        if tensor.size(0) % len(names):
-            raise InputError(f"{name} stacks {len(names)} tensors, but its {tensor.size(0)} rows do not divide by that")
+        tensor = place[0].layout.to_ours(tensor)
+        if tensor.dim() == 0 or tensor.size(0) % len(names):
+            found = f"its shape {tuple(tensor.shape)} does not divide by that"
+            raise InputError(f"{name} stacks {len(names)} tensors, but {found}")
         for ours, part in zip(names, tensor.chunk(len(names)), strict=True):
             if ours in result and not torch.equal(result[ours], part):
                 raise InputError(f"{name} is a second {ours}, but with other values: our models share one")
             result[ours] = part
     return result
+
+
+def to_theirs(ours: Mapping[str, Tensor], rows: Iterable[Row], strict: bool = True) -> dict[str, Tensor]:
+    """The way back, by the same table: tensors by their names. Of several rows about one tensor of ours the first is
+    taken; a tensor without a row is refused, or, if not `strict`, left out."""
+    rows, result, used = list(rows), dict[str, Tensor](), set[str]()
+    for name in ours:
+        if name in used:
+            continue
+        place = next(((r, blanks) for r in rows for one in r.ours if (blanks := _match(one, name)) is not None), None)
+        if place is None:
+            if not strict:
+                continue
+            raise InputError(f"they have no place for our tensor {name!r} of shape {tuple(ours[name].shape)}")
+        parts = [one.format(**place[1]) for one in place[0].ours]
+        missing = [part for part in parts if part not in ours]
+        if missing:
+            if not strict:
+                continue
+            raise InputError(f"they stack {', '.join(parts)} into one tensor, but there is no {missing[0]}")
+        stacked = torch.cat([ours[part] for part in parts]) if len(parts) > 1 else ours[name]
+        result[place[0].theirs.format(**place[1])] = place[0].layout.to_theirs(stacked)
+        used.update(parts)
+    return {name: tensor.contiguous() for name, tensor in result.items()}
 
 
 def build_with(config: ModelConfig, weights: Mapping[str, Tensor]) -> Transformer:

@@ -18,6 +18,7 @@ from clearhead.model.cache import AttentionCache
 from clearhead.model.config import ModelConfig
 from clearhead.model.dropout import dropout
 from clearhead.model.masks import causal_mask, check_may_attend, combine
+from clearhead.model.norm import build_norm
 from clearhead.model.positions import rotate
 from clearhead.model.trace import recording, tap
 
@@ -106,11 +107,14 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, config: ModelConfig, attend: Attend | None = None) -> None:
         super().__init__()
-        width, shared = config.d_model, config.key_value_heads * config.d_head
-        self.query = nn.Linear(width, width, bias=config.bias)
-        self.key = nn.Linear(width, shared, bias=config.bias)
-        self.value = nn.Linear(width, shared, bias=config.bias)
-        self.out = nn.Linear(width, width, bias=config.bias)
+        width, inner, shared = config.d_model, config.heads * config.d_head, config.key_value_heads * config.d_head
+        bias = config.bias if config.qkv_bias is None else config.qkv_bias
+        self.query = nn.Linear(width, inner, bias=bias)
+        self.key = nn.Linear(width, shared, bias=bias)
+        self.value = nn.Linear(width, shared, bias=bias)
+        self.out = nn.Linear(inner, width, bias=config.bias)
+        self.query_norm = build_norm(config, config.d_head) if config.qk_norm else None
+        self.key_norm = build_norm(config, config.d_head) if config.qk_norm else None
         self.heads, self.key_value_heads = config.heads, config.key_value_heads
         self.layout = config.positions.layout
         self.dropout = config.dropout.attention
@@ -125,11 +129,13 @@ class MultiHeadAttention(nn.Module):
         cache: AttentionCache | None = None,
     ) -> Tensor:  # (B, S, D)
         q = self.split_heads(self.query(x), self.heads)  # (B, H, S, d)
+        q = q if self.query_norm is None else self.query_norm(q)
         if memory is not None and cache is not None and cache.length:
             k, v = cache.all()  # a memory does not change while decoding: projected once
         else:
             k = self.split_heads(self.key(x if memory is None else memory), self.key_value_heads)  # (B, G, T, d)
             v = self.split_heads(self.value(x if memory is None else memory), self.key_value_heads)
+            k = k if self.key_norm is None else self.key_norm(k)
             if inputs.rotation is not None:
                 q, k = rotate(q, *inputs.rotation, self.layout), rotate(k, *inputs.rotation, self.layout)
             if cache is not None:

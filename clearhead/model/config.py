@@ -28,6 +28,23 @@ class Embedding:
 
 
 @dataclass(frozen=True)
+class Scaling:
+    """Rotary positions stretched after training, so that a longer text turns no further than a shorter one did."""
+
+    kind: Literal["linear", "llama3"]  # linear: every frequency / factor; llama3: only the low ones (see positions.py)
+    factor: float
+    low: float = 1.0  # llama3: what turns fewer times than this in the old context is slowed by the whole factor …
+    high: float = 4.0  # … and more often than this not at all
+    context: int = 8192  # llama3: tokens of the old context
+
+    def __post_init__(self) -> None:
+        require_numbers(self, "positions.scaling.")
+        require(self.factor >= 1, f"positions.scaling.factor must be at least 1, not {self.factor}")
+        require(0 < self.low < self.high, f"positions.scaling needs 0 < low < high, found {self.low} and {self.high}")
+        require(self.context > 0, f"positions.scaling.context must be positive, not {self.context}")
+
+
+@dataclass(frozen=True)
 class Positions:
     """How the model knows the order of its tokens."""
 
@@ -36,9 +53,17 @@ class Positions:
     layout: Literal["interleaved", "split"] = "interleaved"
     base: float = 10_000.0  # wavelengths run from 2π to base·2π
     max_length: int | None = None  # rows of the learned table; other kinds have no limit
+    start: int = 0  # the number of the first position of sinusoids; OpenNMT counts from 1, fairseq from 2
+    scaling: Scaling | None = None  # of rotary positions
 
     def __post_init__(self) -> None:
         require_numbers(self, "positions.")
+        sinusoidal, rotary = self.kind == "sinusoidal", self.kind == "rope"
+        require(0 <= self.start < 1 << 31, f"positions.start must be from 0 to 2^31, not {self.start}")
+        require(
+            sinusoidal or not self.start, f"positions.start is for 'sinusoidal', not positions.kind = {self.kind!r}"
+        )
+        require(rotary or not self.scaling, f"positions.scaling is for 'rope', not positions.kind = {self.kind!r}")
         require(self.base > 1, f"positions.base must be above 1, not {self.base}")
         if self.kind == "learned":
             require(
@@ -105,15 +130,19 @@ class ModelConfig:
     """A whole Transformer. Letters as in the docs: D = d_model, H = heads, G = kv_heads, d = D/H, V = vocab_size."""
 
     vocab_size: int
+    source_vocab_size: int | None = None  # an encoder-decoder's source has a vocabulary of its own; None: one for both
     kind: Literal["encoder-decoder", "decoder", "encoder"] = "encoder-decoder"
     d_model: int = 512
     heads: int = 8
     kv_heads: int | None = None  # grouped-query attention: H/G query heads share a key/value head; None: G = H
+    head_dim: int | None = None  # d, where it is not D/H; then H heads together are wider or narrower than the model
     d_ff: int = 2048  # the paper's 4·D is a hyperparameter, not a law
     encoder_layers: int = 6
     decoder_layers: int = 6
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu"] = "relu"
     bias: bool = True  # in all linear maps and layer norms
+    qkv_bias: bool | None = None  # in the maps to query, key and value; None: as `bias` says
+    qk_norm: bool = False  # normalise each head's queries and keys before they meet, as Qwen3 does
     window: int | None = None  # self-attention reaches this many positions, its own included; None: all
     embedding: Embedding = field(default_factory=Embedding)
     positions: Positions = field(default_factory=Positions)
@@ -135,15 +164,17 @@ class ModelConfig:
         self._check_kind()
         kind = self.positions.kind
         if kind in ("sinusoidal", "rope"):
-            name, width = ("d_model", self.d_model) if kind == "sinusoidal" else ("d_model / heads", self.d_head)
+            head = "d_model / heads" if self.head_dim is None else "head_dim"
+            name, width = ("d_model", self.d_model) if kind == "sinusoidal" else (head, self.d_head)
             require(width % 2 == 0, f"positions.kind = {kind!r} pairs dimensions: {name} = {width} must be even")
         require(self.window is None or self.window > 0, f"window must be positive, not {self.window}")
 
     def _check_heads(self) -> None:
         require(
-            self.d_model % self.heads == 0,
+            self.head_dim is not None or self.d_model % self.heads == 0,
             f"heads must divide d_model: d_model = {self.d_model}, heads = {self.heads}",
         )
+        require(self.head_dim is None or self.head_dim > 0, f"head_dim must be positive, not {self.head_dim}")
         shared = self.key_value_heads
         require(
             shared > 0 and self.heads % shared == 0,
@@ -170,12 +201,16 @@ class ModelConfig:
                 "kind = 'encoder' sees the whole sequence: head.kind must be 'masked', 'tokens', 'pooled' or 'none', "
                 "not 'vocabulary'",
             )
+        source = self.source_vocab_size
+        require(source is None or source > 0, f"source_vocab_size must be positive, not {source}")
+        two = "source_vocab_size is for kind = 'encoder-decoder'"
+        require(source is None or self.kind == "encoder-decoder", f"{two}, not {self.kind!r}")
         if self.head.kind == "tokens":
             require(self.head.classes > 0, f"head.kind = 'tokens' needs head.classes > 0, not {self.head.classes}")
 
     @property
     def d_head(self) -> int:
-        return self.d_model // self.heads
+        return self.d_model // self.heads if self.head_dim is None else self.head_dim
 
     @property
     def key_value_heads(self) -> int:

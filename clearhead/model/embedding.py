@@ -23,9 +23,9 @@ from clearhead.model.trace import tap
 class TokenEmbedding(nn.Module):
     """Everything between the ids and the first layer: token, position, segment, norm, dropout."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, rows: int | None = None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
+        self.weight = nn.Parameter(torch.empty(rows or config.vocab_size, config.d_model))
         self.scale = math.sqrt(config.d_model) if config.embedding.scaled else 1.0
         kind = config.positions.kind
         self.positions = ADDED[kind](config) if kind in ADDED else None

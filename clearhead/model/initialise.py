@@ -21,7 +21,8 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     # scaled embeddings start at D^-1/2: times √D they have size one, and as tied head they give logits of size one
     deviation = config.d_model**-0.5 if config.embedding.scaled else 0.02
     deep = 0.02 / math.sqrt(2 * max(config.encoder_layers, config.decoder_layers))
-    for name, parameter in model.named_parameters():
+    for full_name, parameter in model.named_parameters():
+        name = full_name.removeprefix("source_")  # the source's own embedding starts as the target's does
         if name.endswith("bias"):
             nn.init.zeros_(parameter)
         elif "norm" in name:

@@ -29,36 +29,40 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return (wide / torch.sqrt(mean_square + epsilon)).to(x.dtype) * weight
 
 
-class LayerNorm(nn.Module):
-    """Layer normalisation over the model width."""
+def letters(x: Tensor) -> str:
+    return "B S D" if x.dim() == 3 else "B H S d"  # of a token, or of what one head makes of it
 
-    def __init__(self, config: ModelConfig) -> None:
+
+class LayerNorm(nn.Module):
+    """Layer normalisation over the model width, or another."""
+
+    def __init__(self, config: ModelConfig, width: int | None = None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(config.d_model))
-        self.bias = nn.Parameter(torch.zeros(config.d_model)) if config.bias else None
+        self.weight = nn.Parameter(torch.ones(width or config.d_model))
+        self.bias = nn.Parameter(torch.zeros(width or config.d_model)) if config.bias else None
         self.epsilon = config.norm.epsilon
         self.normalise = layer_norm if config.kernels == "plain" else fused_layer_norm
 
     def forward(self, x: Tensor) -> Tensor:  # (B, S, D) -> (B, S, D)
-        return tap("norm", self.normalise(x, self.weight, self.bias, self.epsilon), "B S D")
+        return tap("norm", self.normalise(x, self.weight, self.bias, self.epsilon), letters(x))
 
 
 class RMSNorm(nn.Module):
-    """Root-mean-square normalisation over the model width."""
+    """Root-mean-square normalisation over the model width, or another."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, width: int | None = None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(config.d_model))
+        self.weight = nn.Parameter(torch.ones(width or config.d_model))
         self.epsilon = config.norm.epsilon
         self.normalise = rms_norm if config.kernels == "plain" else fused_rms_norm
 
     def forward(self, x: Tensor) -> Tensor:  # (B, S, D) -> (B, S, D)
-        return tap("norm", self.normalise(x, self.weight, self.epsilon), "B S D")
+        return tap("norm", self.normalise(x, self.weight, self.epsilon), letters(x))
 
 
-def build_norm(config: ModelConfig) -> LayerNorm | RMSNorm:
+def build_norm(config: ModelConfig, width: int | None = None) -> LayerNorm | RMSNorm:
     """The norm that the configuration asks for."""
-    return LayerNorm(config) if config.norm.kind == "layer" else RMSNorm(config)
+    return LayerNorm(config, width) if config.norm.kind == "layer" else RMSNorm(config, width)
 
 
 # ---- the fused twins -----------------------------------------------------------------------------------------------

@@ -20,18 +20,32 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.errors import InputError
-from clearhead.model.config import ModelConfig
+from clearhead.model.config import ModelConfig, Scaling
 
 
-def angles(length: int, width: int, base: float) -> Tensor:
-    """position / base^(2i/width) for position < length, i < width/2: (length, width/2), in float64."""
-    frequencies = base ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
-    return torch.arange(length, dtype=torch.float64)[:, None] * frequencies
+def frequencies(width: int, base: float) -> Tensor:
+    """base^(−2i/width) for i < width/2: how far each pair of dimensions turns from one position to the next."""
+    return base ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
 
 
-def sinusoids(length: int, width: int, base: float = 10_000.0, layout: str = "interleaved") -> Tensor:
+def stretched(frequency: Tensor, scaling: Scaling) -> Tensor:
+    """Frequencies for a context that is `factor` times longer than the one trained on: all of them slowed (Chen et
+    al., 2023), or, as Llama 3.1 does, those that never turned round in it, and the ones between partly."""
+    if scaling.kind == "linear":
+        return frequency / scaling.factor
+    turns = scaling.context * frequency / (2 * math.pi)  # in the old context
+    kept = ((turns - scaling.low) / (scaling.high - scaling.low)).clamp(0, 1)
+    return kept * frequency + (1 - kept) * frequency / scaling.factor
+
+
+def angles(length: int, frequency: Tensor, start: int = 0) -> Tensor:
+    """position · frequency for `length` positions from `start` on: (length, width/2), in float64."""
+    return torch.arange(start, start + length, dtype=torch.float64)[:, None] * frequency
+
+
+def sinusoids(length: int, width: int, base: float = 10_000.0, layout: str = "interleaved", start: int = 0) -> Tensor:
     """The table of section 3.5, (length, width): sin at 2i and cos at 2i + 1, or all sines and then all cosines."""
-    angle = angles(length, width, base)
+    angle = angles(length, frequencies(width, base), start)
     if layout == "interleaved":
         return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
     return torch.cat((angle.sin(), angle.cos()), dim=-1)
@@ -104,6 +118,8 @@ class Table(nn.Module, ABC):
 
     def upto(self, length: int, like: Tensor) -> Tensor:
         dtype, rows = torch.promote_types(like.dtype, torch.float32), self.rows
+        if torch.compiler.is_exporting():  # the graph makes its own, of any length; its tensors are no numbers to keep
+            return self.make(length).to(device=like.device, dtype=dtype)
         if rows is None or rows.size(0) < length or rows.dtype != dtype or rows.device != like.device:
             size = max(64, 1 << (length - 1).bit_length())
             rows = self.rows = self.make(size).to(device=like.device, dtype=dtype)
@@ -115,10 +131,10 @@ class SinusoidalPositions(Table):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.width, self.base, self.layout = config.d_model, config.positions.base, config.positions.layout
+        self.width, self.choices = config.d_model, config.positions
 
     def make(self, length: int) -> Tensor:
-        return sinusoids(length, self.width, self.base, self.layout)
+        return sinusoids(length, self.width, self.choices.base, self.choices.layout, self.choices.start)
 
     def forward(self, positions: Tensor, longest: int, like: Tensor) -> Tensor:  # (B, S) -> (B, S, D)
         return self.upto(longest, like)[positions].to(like.dtype)
@@ -147,11 +163,12 @@ class Rotary(Table):
 
     def __init__(self, config: ModelConfig, causal: bool = True) -> None:
         super().__init__()
-        self.width, self.base = config.d_head, config.positions.base
+        self.width, self.base, self.scaling = config.d_head, config.positions.base, config.positions.scaling
 
     def make(self, length: int) -> Tensor:
-        # e^(i·angle) has both: its real part is the cosine, its imaginary part the sine
-        return torch.view_as_real(torch.exp(1j * angles(length, self.width, self.base)))
+        frequency = frequencies(self.width, self.base)
+        angle = angles(length, frequency if self.scaling is None else stretched(frequency, self.scaling))
+        return torch.stack((angle.cos(), angle.sin()), dim=-1)
 
     def forward(self, queries: Tensor, keys: Tensor, like: Tensor) -> dict[str, Any]:
         """cos and sin for the positions (B, S) of the queries, each (B, 1, S, d/2); cached keys are turned already."""

@@ -21,12 +21,14 @@ from clearhead.model.masks import padding_mask
 
 
 class EncoderDecoder(nn.Module):
-    """Reads a source, writes a target: the Transformer of the paper (figure 1). One vocabulary serves both sides."""
+    """Reads a source, writes a target: the Transformer of the paper (figure 1). One vocabulary serves both sides,
+    unless `source_vocab_size` gives the source its own."""
 
     def __init__(self, config: ModelConfig, attend: Attend | None = None) -> None:
         super().__init__()
         self.config = config
         self.embedding = TokenEmbedding(config)
+        self.source_embedding = TokenEmbedding(config, config.source_vocab_size) if config.source_vocab_size else None
         self.encoder = Encoder(config, attend)
         self.decoder = Decoder(config, attend)
         self.output = VocabularyHead(config)
@@ -34,8 +36,9 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
         """Source ids (B, T) to the memory (B, T, D) that the decoder looks into."""
-        inputs = self.encoder.attention_inputs(source, self.embedding.weight, source_real, side="source_")
-        return self.encoder(self.embedding(source, inputs), inputs)
+        embedding = self.embedding if self.source_embedding is None else self.source_embedding
+        inputs = self.encoder.attention_inputs(source, embedding.weight, source_real, side="source_")
+        return self.encoder(embedding(source, inputs), inputs)
 
     def decode(
         self,

@@ -26,13 +26,13 @@ STATE = {"model.embed_tokens.weight": torch.zeros(8, 4), "model.norm.weight": to
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_size": 1_000_000_000}, "missing tensors"),
+        ({"hidden_size": 1_000_000_000}, r"embed_tokens.weight': found shape \(8, 4\), wanted \(8, 1000000000\)"),
         ({"hidden_size": 1 << 62}, "no such model can be built"),
         ({"num_hidden_layers": 9_000}, "2 tensors cannot be 9,000 layers"),
         ({"num_hidden_layers": 10**9}, "decoder_layers must be at most"),
-        ({"hidden_size": None}, "cannot be read: TypeError"),
-        ({"num_attention_heads": 0}, "cannot be read: ZeroDivisionError"),
-        ({"hidden_size": "wide"}, "cannot be read: TypeError"),
+        ({"hidden_size": None}, "the key 'hidden_size' is missing"),
+        ({"num_attention_heads": 0}, "cannot be read: integer division"),
+        ({"hidden_size": "wide"}, "hidden_size must be a whole number, not 'wide'"),
     ],
 )
 def test_hostile_configurations_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -41,9 +41,11 @@ def test_hostile_configurations_are_refused(changes: dict[str, Any], message: st
 
 
 def test_a_key_that_is_missing_is_named() -> None:
-    with pytest.raises(InputError, match="cannot be read: KeyError: 'intermediate_size'"):
+    with pytest.raises(InputError, match="the key 'intermediate_size' is missing"):
         families.read("llama", {key: value for key, value in LLAMA.items() if key != "intermediate_size"}, STATE)
-    with pytest.raises(InputError, match=r"missing tensors: embedding\.weight"):
+    with pytest.raises(
+        InputError, match=r"missing tensor 'model\.embed_tokens\.weight' of shape \(8, 4\), and 10 more"
+    ):
         families.read("llama", LLAMA, {"model.norm.weight": torch.ones(4)})
 
 
@@ -60,7 +62,7 @@ def test_integers_are_no_weights() -> None:
         state[f"model.layers.0.mlp.{name}.weight"] = torch.zeros(4, 4)
     for name in ("input_layernorm", "post_attention_layernorm"):
         state[f"model.layers.0.{name}.weight"] = torch.ones(4)
-    with pytest.raises(InputError, match=r"embedding\.weight: found torch\.int64, and floats are wanted"):
+    with pytest.raises(InputError, match=r"embed_tokens\.weight': found torch\.int64, and floats are wanted"):
         families.read("llama", LLAMA, state)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clearhead.interop.families import TORCH, TORCH_ATTENTION, TORCH_DECODER_LAYER, TORCH_ENCODER_LAYER
+from clearhead.interop.families.torch_layers import ATTENTION, DECODER_LAYER, ENCODER_LAYER, WHOLE
 from clearhead.interop.weights import load_weights, row, to_ours
 from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.attention_inputs import AttentionInputs
@@ -56,11 +56,11 @@ def test_multi_head_attention(size: tuple[int, ...], mask: str, kernels: str) ->
     batch, queries, keys, width, heads = size
     theirs = randomise(nn.MultiheadAttention(width, heads, batch_first=True, dtype=torch.float64))
     ours = MultiHeadAttention(config(d_model=width, heads=heads, positions="none", kernels=kernels)).double()
-    load_weights(ours, to_ours(theirs.state_dict(), TORCH_ATTENTION))
+    load_weights(ours, to_ours(theirs.state_dict(), ATTENTION))
     x, memory = normal(batch, queries, width, grad=True), normal(batch, keys, width, seed=1, grad=True)
     inputs, hidden = masked(mask, batch, queries, keys)
     wanted, _ = theirs(x, memory, memory, need_weights=False, **hidden)
-    same(ours, theirs, TORCH_ATTENTION, ours(x, inputs, memory), wanted, [x, memory])
+    same(ours, theirs, ATTENTION, ours(x, inputs, memory), wanted, [x, memory])
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -77,11 +77,11 @@ def test_encoder_layer(size: tuple[int, ...], activation: str, mask: str, placem
     )
     changes = {"d_model": width, "heads": heads, "d_ff": 21, "activation": activation, "kernels": kernels}
     ours = TransformerLayer(config("encoder", positions="none", norm={"placement": placement}, **changes)).double()
-    load_weights(ours, to_ours(theirs.state_dict(), TORCH_ENCODER_LAYER))
+    load_weights(ours, to_ours(theirs.state_dict(), ENCODER_LAYER))
     x = normal(batch, length, width, grad=True)
     inputs, hidden = masked(mask, batch, length, length)
     wanted = theirs(x, src_mask=hidden.get("attn_mask"), src_key_padding_mask=hidden.get("key_padding_mask"))
-    same(ours, theirs, TORCH_ENCODER_LAYER, ours(x, inputs), wanted, [x])
+    same(ours, theirs, ENCODER_LAYER, ours(x, inputs), wanted, [x])
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -97,7 +97,7 @@ def test_decoder_layer(size: tuple[int, ...], mask: str, placement: str, kernels
     )
     changes = {"d_model": width, "heads": heads, "d_ff": 21, "norm": {"placement": placement}, "kernels": kernels}
     ours = TransformerLayer(config("encoder-decoder", positions="none", **changes), crossing=True).double()
-    load_weights(ours, to_ours(theirs.state_dict(), TORCH_DECODER_LAYER))
+    load_weights(ours, to_ours(theirs.state_dict(), DECODER_LAYER))
     x, memory = normal(batch, queries, width, grad=True), normal(batch, keys, width, seed=1, grad=True)
     inputs, hidden = masked(mask, batch, queries, queries)
     over, over_hidden = masked("padding" if mask in ("padding", "both") else "none", batch, queries, keys)
@@ -108,7 +108,7 @@ def test_decoder_layer(size: tuple[int, ...], mask: str, placement: str, kernels
         tgt_key_padding_mask=hidden.get("key_padding_mask"),
         memory_key_padding_mask=over_hidden.get("key_padding_mask"),
     )
-    same(ours, theirs, TORCH_DECODER_LAYER, ours(x, inputs, memory, over), wanted, [x, memory])
+    same(ours, theirs, DECODER_LAYER, ours(x, inputs, memory, over), wanted, [x, memory])
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -126,7 +126,7 @@ def test_transformer(size: tuple[int, ...], padded: bool, placement: str, kernel
     # torch puts a final norm after both stacks, post-norm or not
     ours = model("encoder-decoder", positions="none", norm={"placement": placement, "final": True}, **changes)
     stacks = nn.ModuleDict({"encoder": ours.encoder, "decoder": ours.decoder})
-    load_weights(stacks, to_ours(theirs.state_dict(), TORCH))
+    load_weights(stacks, to_ours(theirs.state_dict(), WHOLE))
     source, target = normal(batch, keys, width, grad=True), normal(batch, queries, width, seed=1, grad=True)
     real = lengths_to_real([max(1, keys - 2 * row) for row in range(batch)], keys) if padded else None
     real_target = lengths_to_real([max(1, queries - row) for row in range(batch)], queries) if padded else None
@@ -142,7 +142,7 @@ def test_transformer(size: tuple[int, ...], padded: bool, placement: str, kernel
         memory_key_padding_mask=None if real is None else ~real,
         tgt_key_padding_mask=None if real_target is None else ~real_target,
     )
-    same(stacks, theirs, TORCH, found, wanted, [source, target])
+    same(stacks, theirs, WHOLE, found, wanted, [source, target])
 
 
 @pytest.mark.parametrize("kernels", KERNELS)

@@ -55,13 +55,17 @@ MARIAN = {
 }
 
 
+STRETCHED = {"rope_theta": 50.0, "factor": 4.0}
+
+
 def theirs_of(kind: str, family: str, **settings: Any) -> Any:
     """A small model of `transformers` with every weight disturbed, norms and biases too; in float64 where it can."""
-    base = {"GPT2": GPT2, "Bert": BERT, "Llama": LLAMA, "Marian": MARIAN}[family]
+    base = {"GPT2": GPT2, "Bert": BERT, "Marian": MARIAN}.get(family, LLAMA)
+    settings = {"num_key_value_heads": 6, **settings} if base is LLAMA else settings
     configuration = getattr(transformers, f"{family}Config")(**{**base, **settings}, attn_implementation="eager")
     torch.manual_seed(1)
     model = getattr(transformers, kind)(configuration).eval()
-    if family != "Llama":  # whose norms and softmax compute in float32 whatever they are given
+    if base is not LLAMA:  # whose norms and softmax compute in float32 whatever they are given
         model.double()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -88,8 +92,8 @@ def compare(ours: Any, theirs: Any, found: Tensor, wanted: Tensor, real: Tensor,
     for out in (found, wanted):
         (out[real] * weight).sum().backward()
     family = families.FAMILIES[theirs.config.model_type]
-    named = {n.removeprefix(family.prefix): p.grad for n, p in theirs.named_parameters() if p.grad is not None}
-    mine, their = gradients(ours), to_ours(named, family.rows)
+    named = family.named({n: p.grad for n, p in theirs.named_parameters() if p.grad is not None})
+    mine, their = gradients(ours), to_ours(named, family.rows(ours.config))
     assert mine.keys() - their.keys() <= {"output.bias"}  # Marian's is no parameter over there
     all_close({name: mine[name] for name in their}, their, rounding)
 
@@ -121,6 +125,37 @@ DECODERS: dict[str, tuple[Callable[[], Any], float]] = {
         ),
         1e-5,
     ),
+    "llama with biases and heads of another width": (
+        lambda: theirs_of("LlamaForCausalLM", "Llama", head_dim=6, attention_bias=True, mlp_bias=True),
+        1e-5,
+    ),
+    "llama stretched linearly": (
+        lambda: theirs_of("LlamaForCausalLM", "Llama", rope_parameters={**STRETCHED, "rope_type": "linear"}),
+        1e-5,
+    ),
+    "llama stretched as llama 3.1": (
+        lambda: theirs_of(
+            "LlamaForCausalLM",
+            "Llama",
+            num_key_value_heads=2,
+            rope_parameters={
+                **STRETCHED,
+                "rope_type": "llama3",
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 2.5,
+                "original_max_position_embeddings": 8,
+            },
+        ),
+        1e-5,
+    ),
+    "mistral": (lambda: theirs_of("MistralForCausalLM", "Mistral", sliding_window=3, num_key_value_heads=2), 1e-5),
+    "mistral without a window": (lambda: theirs_of("MistralForCausalLM", "Mistral", sliding_window=None), 1e-5),
+    "qwen2": (lambda: theirs_of("Qwen2ForCausalLM", "Qwen2", num_key_value_heads=2), 1e-5),
+    "qwen2 with a window": (
+        lambda: theirs_of("Qwen2ForCausalLM", "Qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=0),
+        1e-5,
+    ),
+    "qwen3": (lambda: theirs_of("Qwen3ForCausalLM", "Qwen3", num_key_value_heads=2, head_dim=6), 1e-5),
 }
 
 
@@ -159,10 +194,17 @@ def test_bert_pooled(kind: str) -> None:
     compare(ours, theirs, ours(ids, real), wanted, torch.ones(B, dtype=torch.bool))
 
 
-@pytest.mark.parametrize("scaled", [True, False])
-@pytest.mark.parametrize("activation", ["swish", "gelu", "relu"])
-def test_marian(activation: str, scaled: bool) -> None:
-    theirs = theirs_of("MarianMTModel", "Marian", activation_function=activation, scale_embedding=scaled)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"activation_function": "swish", "scale_embedding": True},
+        {"activation_function": "gelu"},
+        {"activation_function": "relu", "share_encoder_decoder_embeddings": False, "decoder_vocab_size": V},
+        {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": V, "tie_word_embeddings": False},
+    ],
+)
+def test_marian(changes: dict[str, Any]) -> None:
+    theirs = theirs_of("MarianMTModel", "Marian", **changes)
     ours = ours_of(theirs)
     source, real = padded("right")
     target, written = padded("right")
@@ -175,20 +217,25 @@ def test_marian(activation: str, scaled: bool) -> None:
 
 
 def test_refuses_what_our_models_cannot_follow() -> None:
-    theirs = theirs_of("LlamaForCausalLM", "Llama", head_dim=8)
-    with pytest.raises(families.InputError, match="head_dim = 8 is not supported, only 4"):
-        ours_of(theirs)
     theirs = theirs_of("LlamaForCausalLM", "Llama")
-    for spelling in ("rope_type", "type"):
-        settings = {
-            **theirs.config.to_dict(),
-            "rope_parameters": None,
-            "rope_scaling": {spelling: "linear", "factor": 2.0},
-        }
-        with pytest.raises(families.InputError, match=f"{spelling} = 'linear' is not supported, only 'default'"):
-            families.read("llama", settings, theirs.state_dict())
+    for changes, message in (
+        ({"sliding_window": 4}, "sliding_window = 4 is not supported, only None"),
+        ({"attention_bias": True}, "attention_bias = True and mlp_bias = False"),
+        ({"logit_scale": 2.0}, r"logit_scale = 2\.0 is a key that is not known here"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type = 'yarn' is not one of default, linear, llama3"),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "rope_parameters.low_freq_factor' is missing"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_parameters and rope_scaling are given and differ"),
+        ({"rope_theta": 5.0}, r"rope_theta = 10000\.0 and rope_theta = 5\.0 are given"),
+    ):
+        with pytest.raises(families.InputError, match=message):
+            families.read("llama", {**theirs.config.to_dict(), **changes}, theirs.state_dict())
     theirs = theirs_of("GPT2LMHeadModel", "GPT2", activation_function="tanh")
     with pytest.raises(families.InputError, match="activation_function = 'tanh' is not one of relu, gelu"):
         ours_of(theirs)
     with pytest.raises(families.InputError, match="model type 'mamba' is not one of gpt2"):
         families.read("mamba", {}, {})
+    theirs = theirs_of("Qwen2ForCausalLM", "Qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1)
+    with pytest.raises(
+        families.InputError, match="layer_types: full_attention, sliding_attention; our models have one"
+    ):
+        ours_of(theirs)

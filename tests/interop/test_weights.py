@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import clearhead
-from clearhead.interop.weights import flat, load_weights, row, to_ours, turned, under
+from clearhead.interop.weights import FLAT, TURNED, load_weights, row, to_ours, under
 from tests.model.helpers import close, config, normal
 
-LAYER = (row("fused.{p}", "query.{p}", "key.{p}", layout=turned), row("buffer"), row("line", "line", layout=flat))
+LAYER = (row("fused.{p}", "query.{p}", "key.{p}", layout=TURNED), row("buffer"), row("line", "line", layout=FLAT))
 
 
 def test_layouts() -> None:
@@ -33,7 +33,9 @@ def test_names_match_whole() -> None:
 
 
 def test_stacks_that_do_not_divide() -> None:
-    with pytest.raises(clearhead.InputError, match=r"fused\.bias stacks 2 tensors, but its 3 rows"):
+    with pytest.raises(
+        clearhead.InputError, match=r"fused\.bias stacks 2 tensors, but its shape \(3,\) does not divide"
+    ):
         to_ours({"fused.bias": normal(3)}, LAYER)
 
 
