@@ -1,8 +1,8 @@
 """What is exported to ONNX: our models as functions of tensors alone, the cache among them.
 
 A graph has no objects that remember, so what the decoder keeps of earlier tokens goes in and comes out as tensors of
-(layers, B, G, T, d). `torch.export` follows the plain code (fused kernels choose by length, and a graph cannot), with
-tables of positions made beforehand and a window that is always there.
+(layers, B, G, T, d). `torch.export` follows the plain code, since fused kernels choose by length and a graph cannot; for
+the same reason the mask of a window is always there.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from clearhead.model import DecoderOnly, EncoderDecoder, EncoderOnly, ModelConfi
 from clearhead.model.attention_inputs import AttentionInputs, AttentionInputsBuilder
 from clearhead.model.cache import AttentionCache, KVCache, LayerCache
 from clearhead.model.masks import combine, window_mask
-from clearhead.model.positions import Table, token_positions
+from clearhead.model.positions import token_positions
 
 
 class GivenAttentionCache(AttentionCache):
@@ -88,8 +88,8 @@ class AlwaysWindowed(AttentionInputsBuilder):
         return replace(inputs, may_attend=combine(inputs.may_attend, window_mask(inputs.positions, keys, self.reach)))
 
 
-def exportable(model: Transformer, longest: int) -> Any:
-    """The same model in plain code, ready for texts of up to `longest` tokens."""
+def exportable(model: Transformer) -> Any:
+    """The same model in plain code, without choices that depend on the length of a text."""
     config = replace(model.config, kernels="plain")
     with torch.random.fork_rng(devices=[]):
         twin: Any = build(config)
@@ -97,9 +97,6 @@ def exportable(model: Transformer, longest: int) -> Any:
     for stack in ("encoder", "decoder"):
         if config.window is not None and hasattr(twin, stack):
             getattr(twin, stack).attention_inputs = AlwaysWindowed(config, causal=stack == "decoder")
-    for part in twin.modules():
-        if isinstance(part, Table):
-            part.upto(longest, twin.embedding.weight)
     return twin.eval()
 
 

@@ -1,4 +1,4 @@
-"""ONNX graphs, for onnxruntime and whatever else reads them: any batch, and any length that there are positions for.
+"""ONNX graphs, for onnxruntime and whatever else reads them: any batch, any length.
 
 An encoder-decoder becomes two graphs, since a source is read once and a target written token by token; the other kinds
 are one. Which inputs and outputs they have, and a program that uses them, is written into the README beside.
@@ -19,7 +19,7 @@ from clearhead.decoding.load import LoadedModel, load
 from clearhead.errors import InputError
 from clearhead.interop.export.card import card, usage
 from clearhead.interop.export.follow import Followed, refuse_beyond
-from clearhead.interop.export.marks import end_of_text, forbidden_marks, longest, runs_of, spare_rows
+from clearhead.interop.export.marks import end_of_text, forbidden_marks, runs_of, spare_rows
 from clearhead.interop.export.onnx_graphs import Continue, Decode, Encode, Read, exportable
 from clearhead.interop.export.tokenizer_json import tokenizer_json
 from clearhead.model import ModelConfig
@@ -53,7 +53,7 @@ def write(run: Run, checkpoint: str, folder: Path) -> str:
         raise InputError("--to onnx needs onnx and onnxscript: pip install 'clearhead[export]'") from None
     loaded = load(run.path, checkpoint, "cpu")
     text = tokenizer_json(loaded)
-    for name, graph in graphs(exportable(loaded.model, longest(loaded))).items():
+    for name, graph in graphs(exportable(loaded.model)).items():
         with quietly():
             program = torch.onnx.export(
                 graph.module.eval(),
@@ -130,7 +130,7 @@ def described(loaded: LoadedModel) -> str:
         "d": config.d_head,
         "V": config.vocab_size,
         "D": config.d_model,
-        "longest": longest(loaded),
+        "longest": f"up to {room} tokens" if (room := config.positions.max_length) else "of any length",
         "never": runs_of(sorted([*forbidden_marks(loaded), *spare_rows(loaded)])),
         "start": tokenizer.bos_id,
         "end": end_of_text(loaded),
