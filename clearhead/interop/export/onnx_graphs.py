@@ -1,8 +1,8 @@
 """What is exported to ONNX: our models as functions of tensors alone, the cache among them.
 
 A graph has no objects that remember, so what the decoder keeps of earlier tokens goes in and comes out as tensors of
-(layers, B, G, T, d). `torch.export` follows the plain code, since fused kernels choose by length and a graph cannot; for
-the same reason the mask of a window is always there.
+(layers, B, G, T, d). `torch.export` follows the plain code, since fused kernels choose by length and a graph cannot;
+for the same reason the mask of a window is always there.
 """
 
 from dataclasses import replace

@@ -23,6 +23,12 @@ from clearhead.run import Run
 BOTH: Followed = {
     "kind": ("encoder-decoder", "decoder"),
     "kv_heads": ANY,
+    "head_dim": ANY,
+    "qkv_bias": ANY,
+    "qk_norm": ANY,
+    "positions.start": ANY,
+    "positions.scaling.kind": ("linear",),
+    **dict.fromkeys(f"positions.scaling.{key}" for key in ("factor", "low", "high", "context")),
     "activation": ("relu", "gelu", "gelu_tanh", "silu", "swiglu"),
     "bias": ANY,
     "embedding.scaled": ANY,
@@ -75,6 +81,11 @@ def check(config: ModelConfig) -> None:
     refuse_beyond(config, "CTranslate2", FOLLOWED[config.kind])
     if config.norm.placement == "post" and config.norm.final:
         raise InputError("CTranslate2 cannot follow model.norm.final = True with model.norm.placement = 'post'")
+    if config.qk_norm and (config.kind != "decoder" or config.norm.kind != "rms"):
+        found = f"model.kind = {config.kind!r} and model.norm.kind = {config.norm.kind!r}"
+        raise InputError(
+            f"CTranslate2 cannot follow model.qk_norm = True with {found}; it can with 'decoder' and 'rms'"
+        )
 
 
 def name_marks(spec: Any, loaded: LoadedModel, words: list[str]) -> None:
@@ -145,14 +156,24 @@ def shared(config: ModelConfig) -> dict[str, Any]:
         "ffn_glu": config.activation == "swiglu",
         "rms_norm": config.norm.kind == "rms",
         "num_heads_kv": config.kv_heads,
+        "head_dim": config.head_dim,
+        "qk_norm": config.qk_norm,
     }
 
 
 def relative(config: ModelConfig) -> dict[str, Any]:
+    from ctranslate2.specs import attention_spec
+
     if config.positions.kind != "rope":
         return {}
     interleaved = config.positions.layout == "interleaved"
-    return {"rotary_dim": 0, "rotary_interleave": interleaved, "rotary_base": config.positions.base}
+    told = {"rotary_dim": 0, "rotary_interleave": interleaved, "rotary_base": config.positions.base}
+    if (scaling := config.positions.scaling) is not None:
+        told |= {
+            "rotary_scaling_type": attention_spec.RotaryScalingType.Linear,
+            "rotary_scaling_factor": scaling.factor,
+        }
+    return told
 
 
 def fill_stack(spec: Any, embeddings: Any, model: EncoderDecoder | DecoderOnly, stack: Any, positions: int) -> None:
@@ -171,6 +192,9 @@ def fill_stack(spec: Any, embeddings: Any, model: EncoderDecoder | DecoderOnly, 
         linear(place.self_attention.linear[0], own.query, own.key, own.value)
         linear(place.self_attention.linear[1], own.out)
         norm(place.self_attention.layer_norm, layer.self_attention_residual.norm)
+        if config.qk_norm:
+            norm(place.self_attention.q_norm, own.query_norm)
+            norm(place.self_attention.k_norm, own.key_norm)
         if cross is not None:
             linear(place.attention.linear[0], cross.query)
             linear(place.attention.linear[1], cross.key, cross.value)
@@ -190,7 +214,9 @@ def position_table(model: EncoderDecoder | DecoderOnly, rows: int) -> Any:
         return array(model.embedding.positions.weight)  # type: ignore[union-attr]
     if config.positions.kind == "none":
         return array(torch.zeros(rows, config.d_model))
-    return array(sinusoids(rows, config.d_model, config.positions.base, config.positions.layout))
+    return array(
+        sinusoids(rows, config.d_model, config.positions.base, config.positions.layout, config.positions.start)
+    )
 
 
 def linear(place: Any, *maps: nn.Linear) -> None:

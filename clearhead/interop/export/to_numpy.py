@@ -19,7 +19,7 @@ from clearhead.errors import InputError, require
 from clearhead.interop.export.follow import ANY, Followed, refuse_beyond
 from clearhead.interop.export.marks import end_of_text, forbidden_marks, runs_of, spare_rows
 from clearhead.model import ModelConfig
-from clearhead.model.positions import alibi_slopes
+from clearhead.model.positions import alibi_slopes, frequencies, stretched
 from clearhead.run import Run
 from clearhead.tokenizer.base import Tokenizer
 from clearhead.tokenizer.bytepair import BytePair
@@ -29,6 +29,9 @@ from clearhead.tokenizer.split import python_pattern
 FOLLOWED: Followed = {
     "kind": ("encoder-decoder", "decoder", "encoder"),
     "kv_heads": ANY,
+    "head_dim": ANY,
+    "qkv_bias": ANY,
+    "qk_norm": ANY,
     "activation": ("relu", "gelu", "gelu_tanh", "silu", "swiglu"),
     "bias": ANY,
     "window": ANY,
@@ -39,6 +42,8 @@ FOLLOWED: Followed = {
     "positions.layout": ("interleaved", "split"),
     "positions.base": ANY,
     "positions.max_length": ANY,
+    "positions.start": ANY,
+    **dict.fromkeys(f"positions.scaling.{key}" for key in ("kind", "factor", "low", "high", "context")),
     "norm.kind": ("layer", "rms"),
     "norm.placement": ("pre", "post"),
     "norm.epsilon": ANY,
@@ -66,6 +71,9 @@ def write(run: Run, checkpoint: str, folder: Path) -> str:
     about = {"title": TITLES[run.model_config.kind], "origin": origin(run, checkpoint), "example": example}
     script = specialise(*choices(loaded), about)
     weights = {name: tensor.float().numpy() for name, tensor in loaded.model.state_dict().items()}
+    if (scaling := run.model_config.positions.scaling) is not None:
+        usual = frequencies(run.model_config.d_head, run.model_config.positions.base)
+        weights["frequencies"] = stretched(usual, scaling).numpy()
     tokens = vocabulary(loaded.tokenizer)
     (folder / "model.py").write_text(script, encoding="utf-8")
     numpy.savez(folder / "weights.npz", **weights)
@@ -109,6 +117,7 @@ def choices(loaded: LoadedModel) -> tuple[set[str], dict[str, Any]]:
         "encoder_layers": config.encoder_layers,
         "decoder_layers": config.decoder_layers,
         "room": config.positions.max_length,
+        "first": config.positions.start,
         "vocabulary": "embedding.weight" if config.head.tied else "output.weight",
         "cache": "" if config.kind == "encoder" else ", cache",
     }
@@ -132,6 +141,9 @@ def of_the_layers(config: ModelConfig, names: set[str]) -> set[str]:
         "window": config.window is not None,
         "distances": config.window is not None or positions.kind == "alibi",
         "waves": positions.kind in ("sinusoidal", "rope"),
+        "later": positions.start > 0,
+        "stretched": positions.scaling is not None,
+        "qknorm": config.qk_norm,
         "placed": positions.kind in ("sinusoidal", "learned"),
         "scaled": config.embedding.scaled,
         "embednorm": config.embedding.norm,

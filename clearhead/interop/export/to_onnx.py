@@ -30,6 +30,8 @@ FOLLOWED: Followed = {
     **dict.fromkeys(("kind", "kv_heads", "activation", "bias", "window", "head.kind", "head.tied", "head.bias")),
     **dict.fromkeys(("head.classes", "embedding.scaled", "embedding.norm", "embedding.segments")),
     **dict.fromkeys(("positions.kind", "positions.layout", "positions.base", "positions.max_length")),
+    **dict.fromkeys(("head_dim", "qkv_bias", "qk_norm", "positions.start")),
+    **dict.fromkeys(f"positions.scaling.{key}" for key in ("kind", "factor", "low", "high", "context")),
     **dict.fromkeys(("norm.kind", "norm.placement", "norm.epsilon", "norm.final")),
 }
 

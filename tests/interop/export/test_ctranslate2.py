@@ -22,11 +22,14 @@ TRANSLATORS: dict[str, dict[str, Any]] = {
     "learned": {**LEARNED, "embedding": {"norm": True, "scaled": False}, "norm": {"kind": "rms"}},
     "rotary": {"positions": {"kind": "rope"}},
     "grouped": {"kv_heads": 2},
+    "later": {"positions": {"start": 2}, "norm": {"kind": "rms"}},
     "no positions": {"positions": {"kind": "none"}, "norm": {"placement": "pre", "epsilon": 1e-3}},
 }
 GENERATORS: dict[str, dict[str, Any]] = {
     "gpt2": {**LEARNED, "activation": "gelu_tanh", "embedding": {"scaled": False}},
     "llama": {**LLAMA, "kv_heads": 2},
+    "qwen3": {**LLAMA, "qk_norm": True, "head_dim": 6, "qkv_bias": True},
+    "stretched": {"positions": {"kind": "rope", "scaling": {"kind": "linear", "factor": 4.0}}},
     "interleaved": {"positions": {"kind": "rope"}, "activation": "silu"},
     "one key": {"positions": {"kind": "rope"}, "kv_heads": 1, "embedding": {"scaled": False}},
     "alibi": {"positions": {"kind": "alibi"}},
@@ -112,6 +115,8 @@ def test_int8_on_request(tmp_path: Path) -> None:
         ("encoder", {"head": {"kind": "masked"}}, "model.kind = 'encoder'"),
         ("encoder-decoder", {"positions": {"kind": "alibi"}}, "model.positions.kind = 'alibi'"),
         ("decoder", {"window": 7}, "model.window = 7"),
+        ("decoder", {"qk_norm": True}, "model.qk_norm = True with .* model.norm.kind = 'layer'"),
+        ("encoder-decoder", {"qk_norm": True, "norm": {"kind": "rms"}}, "model.qk_norm = True"),
         ("decoder", {"norm": {"placement": "post", "final": True}}, "model.norm.final = True"),
     ],
 )

@@ -27,6 +27,12 @@ WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("decoder", {**LEARNED, "activation": "gelu_tanh", "embedding": {"scaled": False}}),
     "no final norm": ("decoder", {"embedding": {"scaled": False}, "norm": {"placement": "pre", "final": False}}),
     "llama": ("decoder", {**LLAMA, "kv_heads": 2}),
+    "qwen3": ("decoder", {**LLAMA, "qk_norm": True, "head_dim": 6, "qkv_bias": True}),
+    "stretched": (
+        "decoder",
+        {"positions": {"kind": "rope", "scaling": {"kind": "llama3", "factor": 4.0, "context": 16}}},
+    ),
+    "later": ("encoder-decoder", {"positions": {"start": 2}, "qk_norm": True, "kv_heads": 2}),
     "stream": ("decoder", {"data": {"text": "x", "documents": "none"}, "positions": {"kind": "rope"}, "window": 4}),
     "alibi alone": ("decoder", {"positions": {"kind": "alibi"}, "activation": "silu", **POST_NORM}),
     "no positions": ("decoder", {"positions": {"kind": "none"}, "norm": {"placement": "post", "final": True}}),
