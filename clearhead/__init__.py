@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # the names of _HOME once more, because a type checker does n
     from clearhead.decoding.load import load as load
     from clearhead.errors import InputError as InputError
     from clearhead.interop.export import export as export
+    from clearhead.interop.incoming import from_pretrained as from_pretrained
     from clearhead.model import KVCache as KVCache
     from clearhead.model import ModelConfig as ModelConfig
     from clearhead.model import build as build
@@ -26,6 +27,7 @@ _HOME = {
     "build": "model",
     "configure": "model",
     "export": "interop.export",
+    "from_pretrained": "interop.incoming",
     "load": "decoding.load",
     "trace": "model",
 }

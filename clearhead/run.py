@@ -1,7 +1,7 @@
 """A run is a folder: everything one training made, readable without the code that made it.
 
     config.toml        the settings, resolved: what `clearhead train` was told and every default it filled in
-    tokenizer.json     text to ids and back
+    tokenizer.json     text to ids and back; with two vocabularies, source_tokenizer.json beside it
     checkpoints/       step_00000500/{model.safetensors, optimizer.safetensors, state.json}, perhaps average/
     latest, best       one line each: the name of a checkpoint
     metrics.jsonl      one JSON object a line; train.log, plots/ beside it
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
 FORMAT = "clearhead-checkpoint-1"
 STEP = re.compile(r"step_\d{1,18}", re.ASCII)
-CONFIG, TOKENIZER, MODEL, OPTIMIZER, STATE = (
+CONFIG, TOKENIZER, SOURCE_TOKENIZER, MODEL, OPTIMIZER, STATE = (
     "config.toml",
     "tokenizer.json",
+    "source_tokenizer.json",
     "model.safetensors",
     "optimizer.safetensors",
     "state.json",
@@ -90,6 +91,13 @@ class Run:
         if not path.is_file():
             raise InputError(f"{self.path} has no {TOKENIZER}")
         return load(path)
+
+    def source_tokenizer(self) -> "Tokenizer | None":
+        """That of the source, where an encoder-decoder has two vocabularies."""
+        from clearhead.tokenizer import load
+
+        path = self.path / SOURCE_TOKENIZER
+        return load(path) if path.is_file() else None
 
     def checkpoints(self) -> list[Path]:
         """The folders of all steps kept, oldest first; `average` is not one of them."""

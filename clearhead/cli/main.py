@@ -44,14 +44,15 @@ ORDER = (
 
 
 def add_commands() -> None:
-    """Every file of cli/commands is a command: a Typer called `app`, or a function of the file's name."""
+    """Every file of cli/commands is a command: a Typer called `app`, or a function of the file's name, which ends in _
+    where Python has the word for itself."""
     found = sorted(module.name for module in iter_modules(commands.__path__))
     for name in sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)):
         module = import_module(f"{commands.__name__}.{name}")
         if hasattr(module, "app"):
             app.add_typer(module.app)
         else:
-            app.command(name)(getattr(module, name))
+            app.command(name.rstrip("_"))(getattr(module, name))
 
 
 add_commands()

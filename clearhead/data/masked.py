@@ -16,9 +16,8 @@ from clearhead.data.batch import IGNORE, Batch, Example, Kind, generator
 from clearhead.data.text import Text
 from clearhead.data.windows import Windows, encode_documents
 from clearhead.errors import InputError
-from clearhead.tokenizer.base import Tokenizer
+from clearhead.tokenizer.base import MASK, Tokenizer
 
-MASK = "<mask>"
 GUESSED, MASKED, SWAPPED = 0.15, 0.8, 0.1  # the share to be guessed; and what becomes of those
 CORRUPTION = 2  # what a random generator is for
 
@@ -48,11 +47,11 @@ class MaskedTokens(Windows):
     head: dict[str, Any] = {"kind": "masked"}  # noqa: RUF012 (nobody writes to it)
 
     def __init__(self, text: Text, tokenizer: Tokenizer, context: int, shifted: bool) -> None:
-        if MASK not in tokenizer.special:
+        if tokenizer.mask_id is None:
             raise InputError(f"task = 'masked' needs a tokenizer with the special token {MASK!r}")
         super().__init__(encode_documents(text, tokenizer), text, tokenizer, context, shifted)
         self.reserved = np.array(list(tokenizer.special.values()))
-        self.ordinary = np.setdiff1d(np.arange(tokenizer.size), self.reserved)
+        self.ordinary = np.setdiff1d(np.arange(tokenizer.size), [*self.reserved, *tokenizer.unused()])
 
     def collate(self, indices: Sequence[int], seed: int = 0, epoch: int = 0) -> Batch:
         places, real, documents = self.stream.places(indices, seed, epoch)
@@ -64,7 +63,7 @@ class MaskedTokens(Windows):
         guessed = candidates & (order.argsort(1).argsort(1) < wanted[:, None])
         labels = np.where(guessed, tokens, IGNORE)
         swapped = guessed & (fate >= MASKED) & (fate < MASKED + SWAPPED)
-        tokens[guessed & (fate < MASKED)] = self.tokenizer.special[MASK]
+        tokens[guessed & (fate < MASKED)] = self.tokenizer.mask_id
         tokens[swapped] = self.ordinary[(other[swapped] * len(self.ordinary)).astype(int)]
         inputs: dict[str, Tensor] = {"tokens": torch.from_numpy(tokens)}
         if not real.all():

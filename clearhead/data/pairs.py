@@ -15,25 +15,26 @@ from torch import Tensor
 from clearhead.data.batch import IGNORE, Batch, Example, Kind, Ragged, Skipped
 from clearhead.data.plan import plan_by_length
 from clearhead.errors import InputError
-from clearhead.tokenizer.base import BOS, EOS, PAD, Tokenizer
+from clearhead.tokenizer.base import ROLES, Tokenizer
 
 
 def source_ids(tokenizer: Tokenizer, text: str, dropout: float = 0.0, chance: Random | None = None) -> list[int]:
     """A source as the encoder reads it, in training and ever after."""
-    return [*tokenizer.encode_ordinary(text, dropout=dropout, generator=chance), special(tokenizer, EOS)]
+    return [*tokenizer.encode_ordinary(text, dropout=dropout, generator=chance), special(tokenizer, "eos")]
 
 
 def target_ids(tokenizer: Tokenizer, text: str, dropout: float = 0.0, chance: Random | None = None) -> list[int]:
     """A target with both its marks: without the last it is the decoder's input, without the first its labels."""
-    return [special(tokenizer, BOS), *source_ids(tokenizer, text, dropout, chance)]
+    return [special(tokenizer, "bos"), *source_ids(tokenizer, text, dropout, chance)]
 
 
-def special(tokenizer: Tokenizer, name: str) -> int:
+def special(tokenizer: Tokenizer, role: str) -> int:
     """The id of a special token that this kind of data cannot do without."""
-    if name not in tokenizer.special:
+    found = tokenizer.marked(role)
+    if found is None:
         known = ", ".join(tokenizer.special) or "none"
-        raise InputError(f"the tokenizer lacks the special token {name!r} (it has: {known})")
-    return tokenizer.special[name]
+        raise InputError(f"the tokenizer lacks the special token {ROLES[role]!r} (it has: {known})")
+    return found
 
 
 class Pairs:
@@ -53,14 +54,16 @@ class Pairs:
         files: str = "example",
         skipped: Sequence[Skipped] = (),
         dropout: float = 0.0,
+        source_tokenizer: Tokenizer | None = None,  # where the source has its own vocabulary
     ) -> None:
         self.texts = texts
-        self.tokenizer = tokenizer
+        self.tokenizer, self.source_tokenizer = tokenizer, source_tokenizer
         self.max_length = max_length
         self.dropout = dropout
         self.files = files
-        self.pad_id = special(tokenizer, PAD)
-        sources = [source_ids(tokenizer, text.source) for text in texts]
+        self.pad_id = special(tokenizer, "pad")
+        self.source_pad_id = self.pad_id if source_tokenizer is None else special(source_tokenizer, "pad")
+        sources = [source_ids(source_tokenizer or tokenizer, text.source) for text in texts]
         targets = [target_ids(tokenizer, text.target) for text in texts]
         lengths = [max(len(source), len(target) - 1) for source, target in zip(sources, targets, strict=True)]
         kept = [i for i, length in enumerate(lengths) if max_length is None or length <= max_length]
@@ -84,7 +87,7 @@ class Pairs:
             sources, targets = [], []
             for number, index in enumerate(self.kept):
                 text = self.texts[index]
-                source = source_ids(self.tokenizer, text.source, self.dropout, chance)
+                source = source_ids(self.source_tokenizer or self.tokenizer, text.source, self.dropout, chance)
                 target = target_ids(self.tokenizer, text.target, self.dropout, chance)
                 fits = self.max_length is None or max(len(source), len(target) - 1) <= self.max_length
                 sources.append(source if fits else self.sources[number].tolist())
@@ -98,7 +101,7 @@ class Pairs:
 
     def collate(self, indices: Sequence[int], seed: int = 0, epoch: int = 0) -> Batch:
         sources, targets = self.encoded(seed, epoch)
-        source, source_real = sources.padded(indices, self.pad_id)
+        source, source_real = sources.padded(indices, self.source_pad_id)
         target, target_real = targets.padded(indices, self.pad_id)
         labels = target.copy()
         labels[~target_real] = IGNORE

@@ -16,7 +16,7 @@ from clearhead.data.batch import IGNORE, Batch, Example, Kind, Ragged, Skipped, 
 from clearhead.data.pairs import special
 from clearhead.data.plan import plan_by_length
 from clearhead.errors import InputError
-from clearhead.tokenizer.base import PAD, Tokenizer
+from clearhead.tokenizer.base import Tokenizer
 
 List = tuple[int, ...]
 
@@ -71,7 +71,7 @@ class Counting:
         self.tokenizer = tokenizer
         self.head: dict[str, Any] = {"kind": "tokens", "classes": longest + 1}
         self.skipped: list[Skipped] = []
-        self.pad_id = special(tokenizer, PAD)
+        self.pad_id = special(tokenizer, "pad")
         self.tokens = Ragged.of([tokenizer.encode_ordinary(text.source) for text in texts])
         self.counts = Ragged.of([[int(word) for word in text.target.split()] for text in texts])
 

@@ -105,11 +105,15 @@ class TokenizerSettings:
     vocab_size: int = 10_000  # of byte-pair encoding
     pattern: str = "gpt2"  # how byte-pair encoding cuts text into words: gpt2, cl100k, o200k or a regular expression
     path: str | None = None  # a tokenizer that exists already: tokenizer.json, vocab.json or .tiktoken
+    apart: bool = False  # the source of parallel text has a vocabulary of its own, and `path` is the target's
+    source_path: str | None = None  # the source's, if it exists already; else it is learned as the target's is
     dropout: float = 0.0  # share of merges left out while training on parallel text, other ones in every epoch
 
     def __post_init__(self) -> None:
         require_numbers(self, "tokenizer.")
         if self.vocab_size < 1:
             raise InputError(f"tokenizer.vocab_size must be at least 1, not {self.vocab_size}")
+        if self.source_path is not None and not self.apart:
+            raise InputError("tokenizer.source_path is for two vocabularies: give tokenizer.apart = true, too")
         if not 0 <= self.dropout < 1:
             raise InputError(f"tokenizer.dropout must be at least 0 and below 1, not {self.dropout}")

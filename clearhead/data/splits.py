@@ -1,13 +1,13 @@
 """From the `[data]` section of a recipe to datasets: training, validation, test."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from clearhead.data.batch import Dataset, Skipped
 from clearhead.data.dates import date_characters, divide_dates, divide_forms, write_dates
 from clearhead.data.files import expand
 from clearhead.data.forms import LOCALES
-from clearhead.data.masked import MASK, MaskedTokens
+from clearhead.data.masked import MaskedTokens
 from clearhead.data.pairs import Pairs
 from clearhead.data.parallel import Parallel, hold_out, read_columns, read_files
 from clearhead.data.sequences import Counting, make_examples, make_lists
@@ -17,6 +17,7 @@ from clearhead.data.vocabulary import get_tokenizer
 from clearhead.data.windows import NextTokens
 from clearhead.errors import InputError
 from clearhead.tokenizer import SPECIAL, Integers, Tokenizer
+from clearhead.tokenizer.base import MASK
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Splits:
     def tokenizer(self) -> Tokenizer:
         return self.train.tokenizer
 
+    @property
+    def source_tokenizer(self) -> Tokenizer | None:
+        """That of the sources, where it is another."""
+        return self.train.source_tokenizer if isinstance(self.train, Pairs) else None
+
     def skipped(self) -> Iterator[tuple[str, Skipped]]:
         """What could not be used, with the name of the part it is missing from."""
         for name, part in {"train": self.train, "validation": self.validation, "test": self.test}.items():
@@ -39,19 +45,25 @@ class Splits:
                 yield name, skipped
 
 
-def build(settings: DataSettings, tokenizer: Tokenizer | None = None, asked: TokenizerSettings | None = None) -> Splits:
+def build(
+    settings: DataSettings,
+    tokenizer: Tokenizer | None = None,
+    asked: TokenizerSettings | None = None,
+    source_tokenizer: Tokenizer | None = None,  # of parallel text whose source has a vocabulary of its own
+) -> Splits:
     """Read or make the data. Without a `tokenizer`, the one that is `asked` for is learned from the training part."""
     asked = asked or TokenizerSettings()
     kind = settings.kind()
-    if asked.dropout and kind not in ("source", "tsv"):
-        raise InputError("tokenizer.dropout is for parallel text; leave it out")
+    for name in ("dropout", "apart", "source_path"):
+        if getattr(asked, name) and kind not in ("source", "tsv"):
+            raise InputError(f"tokenizer.{name} is for parallel text; leave it out")
     if kind == "lists":
         return build_lists(settings, tokenizer, asked)
     if kind == "dates":
         return build_dates(settings, tokenizer, asked)
     if kind == "text":
         return build_text(settings, tokenizer, asked)
-    return build_parallel(settings, tokenizer, asked)
+    return build_parallel(settings, tokenizer, asked, source_tokenizer)
 
 
 def build_dates(settings: DataSettings, tokenizer: Tokenizer | None, asked: TokenizerSettings) -> Splits:
@@ -73,7 +85,9 @@ def build_dates(settings: DataSettings, tokenizer: Tokenizer | None, asked: Toke
     )
 
 
-def build_parallel(settings: DataSettings, tokenizer: Tokenizer | None, asked: TokenizerSettings) -> Splits:
+def build_parallel(
+    settings: DataSettings, tokenizer: Tokenizer | None, asked: TokenizerSettings, own: Tokenizer | None = None
+) -> Splits:
     """Parallel text; where no validation file is named, every so-manieth pair is kept from training."""
     train, validation = read_parallel(settings, ""), read_parallel(settings, "validation_")
     test = read_parallel(settings, "test_")
@@ -81,11 +95,15 @@ def build_parallel(settings: DataSettings, tokenizer: Tokenizer | None, asked: T
     if validation is None:
         for_training, for_validation = hold_out(len(train.texts), settings.validation_share)
         train, validation = train.part(for_training, True), train.part(for_validation, False)
-    if tokenizer is None:
+    if tokenizer is None and asked.apart:
+        tokenizer = get_tokenizer(asked, (pair.target for pair in train.texts), "bpe")
+        source = replace(asked, path=asked.source_path, source_path=None, apart=False)
+        own = get_tokenizer(source, (pair.source for pair in train.texts), "bpe")
+    elif tokenizer is None:
         tokenizer = get_tokenizer(asked, (text for pair in train.texts for text in pair), "bpe")
 
     def pairs(part: Parallel, dropout: float = 0.0) -> Pairs:
-        return Pairs(part.texts, tokenizer, settings.max_length, part.lines, part.files, part.skipped, dropout)
+        return Pairs(part.texts, tokenizer, settings.max_length, part.lines, part.files, part.skipped, dropout, own)
 
     return Splits(pairs(train, asked.dropout), pairs(validation), pairs(test) if test else None)
 

@@ -4,7 +4,6 @@ from typing import Any
 
 from torch import Tensor
 
-from clearhead.data.masked import MASK
 from clearhead.decoding.load import LoadedModel
 
 
@@ -24,7 +23,7 @@ def prediction(loaded: LoadedModel, text: str, made: Tensor) -> Any:
     filled; without classes, the vector itself."""
     head = loaded.model.config.head
     if head.kind == "masked":
-        gap, best = loaded.tokenizer.special.get(MASK), made.argmax(-1).tolist()
+        gap, best = loaded.tokenizer.mask_id, made.argmax(-1).tolist()
         return loaded.tokenizer.decode(
             best[place] if token == gap else token for place, token in enumerate(loaded.tokens(text))
         )

@@ -16,6 +16,7 @@ from clearhead.decoding.alignment import entropy
 from clearhead.decoding.load import LoadedModel
 from clearhead.errors import InputError
 from clearhead.model import DecoderOnly, EncoderDecoder, EncoderOnly, Trace, trace
+from clearhead.tokenizer.base import Tokenizer
 
 ENCODER, MASKED, CROSS = "encoder self-attention", "decoder masked self-attention", "decoder cross-attention"
 SIGNS = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥"}
@@ -64,7 +65,7 @@ def attention_panels(loaded: LoadedModel, text: str, target: str | None = None) 
         with trace(model) as recorded:
             model.hidden(_row(loaded, source), _row(loaded, [start, *written]))
         read, predicted = names(loaded, [start, *written]), names(loaded, [*written, end])
-        source_names = names(loaded, source)
+        source_names = names(loaded, source, loaded.source_tokenizer)
         return [
             *_panels(recorded, "encoder", "self_attention", ENCODER, source_names, source_names),
             *_panels(recorded, "decoder", "self_attention", MASKED, predicted, read),
@@ -105,11 +106,11 @@ def _panels(recorded: Trace, stack: str, part: str, kind: str, rows: list[str], 
     return found
 
 
-def names(loaded: LoadedModel, ids: Sequence[int]) -> list[str]:
+def names(loaded: LoadedModel, ids: Sequence[int], tokenizer: Tokenizer | None = None) -> list[str]:
     """Tokens as they can be read on an axis: white space has a sign, bytes that are no character are hexadecimal."""
     result = []
     for token in ids:
-        raw = loaded.tokenizer.token_bytes(token)
+        raw = (tokenizer or loaded.tokenizer).token_bytes(token)
         try:
             text = raw.decode()
         except UnicodeDecodeError:

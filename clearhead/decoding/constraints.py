@@ -13,6 +13,7 @@ logits, before the softmax, in every search alike.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ class Constraints:
     min_length: int = 0  # tokens before the end token
     no_repeat_ngram: int = 0  # this many tokens in a row appear only once; 0: any number of times
     repetition_penalty: float = 1.0  # above 1: tokens seen before become less likely
-    forbidden: tuple[int, ...] = ()  # token ids that are never written: padding, the start token
+    forbidden: tuple[int, ...] = ()  # ids that are never written: padding, the start token, rows without a token
 
     def __post_init__(self) -> None:
         require(self.min_length >= 0, f"min_length must not be negative, not {self.min_length}")
@@ -36,6 +37,10 @@ class Constraints:
             math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0,
             f"repetition_penalty must be positive, not {self.repetition_penalty}",
         )
+
+    @cached_property
+    def _forbidden(self) -> Tensor:
+        return torch.tensor(self.forbidden)
 
     @property
     def needs_history(self) -> bool:
@@ -54,8 +59,10 @@ class Constraints:
 
     def forbid(self, scores: Tensor, history: Sequence[Sequence[int]], length: int, end: int | None) -> Tensor:
         """Scores (R, V) of the token after `length` tokens, changed in place: −∞ at what may not come next."""
-        for token in (*self.forbidden, *([end] if end is not None and length < self.min_length else [])):
-            scores[:, token] = -math.inf
+        if self.forbidden:
+            scores.index_fill_(1, self._forbidden.to(scores.device), -math.inf)
+        if end is not None and length < self.min_length:
+            scores[:, end] = -math.inf
         for row, written in enumerate(history if self.no_repeat_ngram else ()):
             tokens = list(repeated_ngrams(written, self.no_repeat_ngram))
             if tokens:

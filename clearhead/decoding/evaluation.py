@@ -190,7 +190,8 @@ def held_out_scores(
         _, validation, test = read_parts(settings)
         documents = (test or validation).documents[:limit]
         return {"test" if test else "validation": text_scores(loaded, documents, loaded.window())}
-    splits = build_data(settings, loaded.tokenizer)
+    own = None if loaded.source_tokenizer is loaded.tokenizer else loaded.source_tokenizer
+    splits = build_data(settings, loaded.tokenizer, source_tokenizer=own)
     parts = {"test": splits.test} if splits.test else {"validation": splits.validation}
     results: dict[str, Scores] = {}
     for name, data in {**parts, **splits.extra}.items():

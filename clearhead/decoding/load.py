@@ -5,6 +5,7 @@ an encoder-decoder translates, a language model generates, both score, an encode
 """
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, cast
@@ -12,7 +13,6 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
-from clearhead.data.masked import MASK
 from clearhead.data.pairs import source_ids, target_ids
 from clearhead.decoding.alignment import Alignment, align
 from clearhead.decoding.beam import BeamSearch, beam_search
@@ -28,9 +28,9 @@ from clearhead.errors import InputError, require
 from clearhead.machine import pick_device
 from clearhead.model import DecoderOnly, EncoderDecoder, EncoderOnly, Transformer
 from clearhead.ranges import MOST_THREADS
-from clearhead.run import CONFIG, TOKENIZER, Run
+from clearhead.run import CONFIG, SOURCE_TOKENIZER, TOKENIZER, Run
 from clearhead.settings import convert, from_dict
-from clearhead.tokenizer.base import Tokenizer
+from clearhead.tokenizer.base import MASK, Tokenizer
 
 CAN = {
     "encoder-decoder": "translate and score",
@@ -47,21 +47,28 @@ def load(
 ) -> "LoadedModel":
     """The model of a run, ready to use. `checkpoint` is best, latest, average or step_N."""
     opened, place = Run(run), pick_device(device)
-    model, tokenizer = opened.build(checkpoint), opened.tokenizer()
-    if tokenizer.size > model.config.vocab_size:
-        known = model.config.vocab_size
-        raise InputError(
-            f"{opened.path / TOKENIZER}: the tokenizer has {tokenizer.size} tokens, the model only {known}"
-        )
+    model, tokenizer, source = opened.build(checkpoint), opened.tokenizer(), opened.source_tokenizer()
+    config = model.config
+    if (source is None) != (config.source_vocab_size is None):
+        found = f"model.source_vocab_size = {config.source_vocab_size}, but {'no ' if source is None else ''}"
+        raise InputError(f"{opened.path / CONFIG}: {found}{SOURCE_TOKENIZER} beside it")
+    for name, one, rows in (
+        (TOKENIZER, tokenizer, config.vocab_size),
+        (SOURCE_TOKENIZER, source, config.source_vocab_size),
+    ):
+        if one is not None and rows is not None and one.size > rows:
+            raise InputError(f"{opened.path / name}: the tokenizer has {one.size} tokens, the model only {rows}")
     try:
         tables = {name: convert(dict, opened.settings.get(name, {}), name) for name in ("decoding", "data")}
         settings = from_dict(DecodingSettings, tables["decoding"], "decoding.")
-        documents = convert(Documents, tables["data"].get("documents", "none"), "data.documents")
+        # a model from elsewhere says nothing of the texts it was trained on: each of ours is a whole one to it
+        usual = "none" if "data" in opened.settings else "file"
+        documents = convert(Documents, tables["data"].get("documents", usual), "data.documents")
         context = convert(int | None, tables["data"].get("context"), "data.context")
         require(context is None or 0 < context < 1 << 31, f"data.context must be from 1 to 2^31, not {context}")
     except InputError as error:
         raise InputError(f"{opened.path / CONFIG}: {error}") from None
-    return LoadedModel(model, tokenizer, settings, documents, context, str(place), threads, str(opened.path))
+    return LoadedModel(model, tokenizer, settings, documents, context, str(place), threads, str(opened.path), source)
 
 
 class LoadedModel:
@@ -77,9 +84,11 @@ class LoadedModel:
         device: str = "cpu",
         threads: int | None = None,  # None: one for a small model, otherwise what torch has
         name: str = "the model",
+        source_tokenizer: Tokenizer | None = None,  # where the source has a vocabulary of its own
     ) -> None:
         self.model = model.to(device).eval()
         self.tokenizer = tokenizer
+        self.source_tokenizer = source_tokenizer or tokenizer
         self.settings = settings or DecodingSettings()
         self.documents, self.context = documents, context
         self.device, self.name = torch.device(device), name
@@ -113,7 +122,7 @@ class LoadedModel:
         # the tokens kept come from the beginning of the text: no need to tokenize a megabyte for them
         part = text[: 64 * most]
         try:
-            ids = source_ids(self.tokenizer, part)
+            ids = source_ids(self.source_tokenizer, part)
         except InputError as error:
             raise InputError(f"line {number}: {error}") from None
         return ids if len(ids) <= most else [*ids[: most - 1], ids[-1]], len(ids) > most or len(part) < len(text)
@@ -168,11 +177,13 @@ class LoadedModel:
 
     def _beam_search(self, settings: DecodingSettings, n_best: int) -> BeamSearch:
         marks = (self.tokenizer.pad_id, self.tokenizer.bos_id)
+        # an embedding may have more rows than there are tokens: nobody could read those
+        without = (*self.tokenizer.unused(), *range(self.tokenizer.size, self.model.config.vocab_size))
         constraints = Constraints(
             settings.min_length,
             settings.no_repeat_ngram,
             settings.repetition_penalty,
-            tuple(mark for mark in marks if mark is not None and mark != self._end),
+            (*(mark for mark in marks if mark is not None and mark != self._end), *without),
         )
         return BeamSearch(
             settings.beam_size,
@@ -203,7 +214,7 @@ class LoadedModel:
         settings = self.settings.changed(changes)
         self.model_of_kind("decoder", "generate")
         result: list[list[Continuation]] = [[] for _ in prompts]
-        ids = [self.prompt(text) for text in prompts]
+        ids, decode = [self.prompt(text) for text in prompts], self.tokenizer.decode_after
         with self._threads():
             for rows in batches([len(prompt) for prompt in ids], max(1, 64 // samples)):
                 chosen = [ids[i] for i in rows]
@@ -212,7 +223,7 @@ class LoadedModel:
                 found = sample(self._steps(), chosen, limits, self._end, how, constraints, samples)
                 for index, pool in zip(rows, found, strict=True):
                     result[index] = [
-                        Continuation(self.tokenizer.decode(h.tokens), h.tokens, h.log_probs, h.finished) for h in pool
+                        Continuation(decode(ids[index], h.tokens), h.tokens, h.log_probs, h.finished) for h in pool
                     ]
         return [continuation for pool in result for continuation in pool]
 
@@ -220,7 +231,7 @@ class LoadedModel:
         """The same text as `generate`, piece by piece as it is written; incomplete characters are held back."""
         ids, settings = self.prompt(prompt), self.settings.changed(changes)
         how, constraints = self._sampling(settings, seed)
-        limit, decoder = self._limit(settings.max_tokens, len(ids)), self.tokenizer.decoder()
+        limit, decoder = self._limit(settings.max_tokens, len(ids)), self.tokenizer.decoder(ids)
         with self._threads(), torch.inference_mode():
             steps = self._steps()
             logits = steps.start([ids])
@@ -239,7 +250,9 @@ class LoadedModel:
         """A prompt as the model reads it. A document begins with its mark; in a stream there is none."""
         self.model_of_kind("decoder", "generate")
         ids = self.tokenizer.encode_ordinary(text)
-        if (mark := self.beginning) is not None:
+        if ids and self.tokenizer.around is not None:
+            ids = [*self.tokenizer.around[0], *ids]
+        elif (mark := self.beginning) is not None:
             ids = [mark, *ids]
         elif not ids and self.documents == "none":
             ids = self.tokenizer.encode_ordinary("\n")
@@ -309,12 +322,19 @@ class LoadedModel:
 
     def tokens(self, text: str) -> list[int]:
         """A text as an encoder-only model reads it, cut where the model cannot go on; <mask> is the token."""
-        mask, most = self.tokenizer.special.get(MASK), self._table() or self.settings.max_source
+        mask, most = self.tokenizer.mask_id, self._table() or self.settings.max_source
         text = text[: 64 * most]  # the rest would be cut off as ids
         ids: list[int] = []
-        for number, part in enumerate(text.split(MASK) if mask is not None else [text]):
+        for number, part in enumerate(re.split(self._gap, text) if mask is not None else [text]):
             ids += [*([mask] if number and mask is not None else []), *self.tokenizer.encode_ordinary(part)]
-        return ids[:most]
+        before, after = self.tokenizer.around or ((), ())
+        return [*before, *ids[: most - len(before) - len(after)], *after] if ids else []
+
+    @property
+    def _gap(self) -> str:
+        """How a text may say what is to be guessed: by our name of it, or by the tokenizer's own."""
+        own = [name for name, number in self.tokenizer.special.items() if number == self.tokenizer.mask_id]
+        return "|".join(map(re.escape, [MASK, *own]))
 
     def _encoded(self, lines: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
         model = cast(EncoderOnly, self.model_of_kind("encoder", "encode"))

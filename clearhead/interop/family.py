@@ -102,6 +102,12 @@ def check_fit(config: ModelConfig, rows: tuple[Row, ...], theirs: State) -> None
         raise InputError(f"missing tensor {missing[0]!r} of shape {shape}{more}")
 
 
+def left_out(family: Family, config: ModelConfig, state: State) -> tuple[str, ...]:
+    """Tensors that our model has no part for: the second head of a model that was pre-trained with two."""
+    unused = [row for row in family.rows(config) if row.left_out]
+    return tuple(name for name in family.named(state) if any(row.match(name) is not None for row in unused))
+
+
 # ---- ours -> theirs ------------------------------------------------------------------------------------------------
 
 

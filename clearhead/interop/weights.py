@@ -43,6 +43,7 @@ class Row:
     theirs: str
     ours: tuple[str, ...]  # several: theirs is all of them, stacked along the output dimension; none: not a weight
     layout: Layout = AS_IT_IS
+    left_out: bool = False  # a weight, but of a part that our model does not have
 
     def match(self, name: str) -> dict[str, str] | None:
         """What {n} and {p} stand for if this row is about `name`, otherwise None."""

@@ -1,10 +1,11 @@
-"""What every tokenizer here can do, whether its tokens are merged bytes, characters or integers.
+"""What every tokenizer here can do, whether its tokens are merged bytes, characters, integers or somebody else's.
 
 Special tokens (`<pad>`, `</s>`…) steer a model, so text from outside must not be able to forge them: `encode` refuses
 them by name unless the caller allows them, and `encode_ordinary` reads them as the plain characters they are.
 """
 
 import codecs
+import json
 import os
 import random
 import re
@@ -17,7 +18,8 @@ from typing import Literal
 from clearhead.disk import write_whole
 from clearhead.errors import InputError
 
-PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
+PAD, BOS, EOS, UNK, MASK = "<pad>", "<s>", "</s>", "<unk>", "<mask>"
+ROLES = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK, "mask": MASK}  # what each is called unless `marks` says more
 SPECIAL = (PAD, BOS, EOS, UNK)  # what is reserved unless the caller chooses otherwise
 ALL: Literal["all"] = "all"
 
@@ -25,11 +27,17 @@ Allowed = Collection[str] | Literal["all"]
 
 
 class Tokenizer(ABC):
-    """Text to ids and back. `size` is the number of rows an embedding needs: the largest id plus one."""
+    """Text to ids and back. `size` is the number of rows an embedding needs: the largest id plus one.
+
+    `marks` are the ids that do the work of `<pad>`, `<s>`… (the keys of ROLES) in a model that others trained, where
+    they have other names. `around` is what such a model expects before and after a whole text; None: as the run says.
+    """
 
     size: int
     special: dict[str, int]
     separator = b""  # what stands between the bytes of two tokens
+    marks: dict[str, int] = {}  # noqa: RUF012 (replaced, never changed)
+    around: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     @abstractmethod
     def encode_ordinary(self, text: str, *, dropout: float = 0.0, generator: random.Random | None = None) -> list[int]:
@@ -81,43 +89,66 @@ class Tokenizer(ABC):
         """The text of the ids. Bytes that are no UTF-8 become U+FFFD, or what else `errors` asks of bytes.decode."""
         return self.decode_bytes(ids).decode("utf-8", errors)
 
-    def decoder(self) -> "StreamDecoder":
-        """A decoder for ids that arrive one at a time."""
-        return StreamDecoder(self)
+    def decode_after(self, before: Sequence[int], ids: Sequence[int]) -> str:
+        """The text of ids that go on from others; where a text begins otherwise than it goes on, that is not
+        `decode`."""
+        return (self.separator.decode() if before and ids else "") + self.decode(ids)
+
+    def decoder(self, before: Sequence[int] = ()) -> "StreamDecoder":
+        """A decoder for ids that arrive one at a time, after those there are already."""
+        return StreamDecoder(self, bool(before))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `tokenizer.json`, whole or not at all; into a folder under that name, or as the file named."""
         target = Path(path)
-        write_whole(target / "tokenizer.json" if target.is_dir() else target, self.to_json())
+        written = self.to_json()
+        if self.marks or self.around is not None:
+            around = None if self.around is None else [list(ids) for ids in self.around]
+            marked = {"clearhead": "marked", "marks": self.marks, "around": around, "tokenizer": json.loads(written)}
+            written = json.dumps(marked, ensure_ascii=False, indent=1) + "\n"
+        write_whole(target / "tokenizer.json" if target.is_dir() else target, written)
 
     @cached_property
     def _special_pattern(self) -> re.Pattern[str]:
         # longest first, so that of two special tokens where one begins the other the longer is found
         return re.compile("|".join(map(re.escape, sorted(self.special, key=len, reverse=True))))
 
+    def unused(self) -> list[int]:
+        """Ids below `size` that no token has."""
+        return []
+
+    def marked(self, role: str) -> int | None:
+        """The id that plays this role: one of the keys of ROLES."""
+        return self.marks[role] if role in self.marks else self.special.get(ROLES[role])
+
     @property
     def pad_id(self) -> int | None:
-        return self.special.get(PAD)
+        return self.marked("pad")
 
     @property
     def bos_id(self) -> int | None:
-        return self.special.get(BOS)
+        return self.marked("bos")
 
     @property
     def eos_id(self) -> int | None:
-        return self.special.get(EOS, self.special.get("<|endoftext|>"))
+        found = self.marked("eos")
+        return self.special.get("<|endoftext|>") if found is None else found
 
     @property
     def unk_id(self) -> int | None:
-        return self.special.get(UNK)
+        return self.marked("unk")
+
+    @property
+    def mask_id(self) -> int | None:
+        return self.marked("mask")
 
 
 class StreamDecoder:
     """Turns ids into text as they arrive. A character whose bytes are not all there yet waits for the rest."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, started: bool = False) -> None:
         self._tokenizer = tokenizer
-        self._started = False
+        self._started = started
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:

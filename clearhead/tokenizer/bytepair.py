@@ -86,6 +86,9 @@ class BytePair(Tokenizer):
         """The pre-split pattern, as a regular expression."""
         return self._split.pattern
 
+    def unused(self) -> list[int]:
+        return [number for number in range(self.size) if number not in self._bytes]
+
     def clear_cache(self) -> None:
         """Forget all words seen, as a new tokenizer would."""
         self._words = WordCache(self._encode_word)

@@ -18,7 +18,7 @@ from typing import Any
 from clearhead.disk import write_whole
 from clearhead.errors import InputError
 from clearhead.reading import parse_json, read_whole
-from clearhead.tokenizer import characters_and_integers, huggingface
+from clearhead.tokenizer import characters_and_integers, delegated, huggingface, pieces
 from clearhead.tokenizer.base import Tokenizer
 from clearhead.tokenizer.bytepair import BytePair, Merge, alphabet_symbols
 from clearhead.tokenizer.huggingface import printable, unprintable
@@ -47,10 +47,44 @@ def load(
     for vocabulary, merges in GPT2_NAMES:
         if file.name in (vocabulary, merges):
             return read_gpt2(file.with_name(vocabulary), file.with_name(merges))
-    content = _read_json(file)
-    read = characters_and_integers.from_json if "clearhead" in content else huggingface.from_json
     with _described(file):
-        return read(content, str(file))
+        return from_json(_read_json(file), str(file))
+
+
+def from_json(content: dict[str, Any], where: str) -> Tokenizer:
+    """The tokenizer of a parsed `tokenizer.json`, in whichever of our forms or in Hugging Face's."""
+    if content.get("clearhead") == "marked":
+        inner, marks = _get(content, "tokenizer", dict, where), _get(content, "marks", dict, where)
+        if inner.get("clearhead") == "marked":
+            raise InputError(f"{where}: marks around a tokenizer that has marks already")
+        around = content.get("around")
+        tokenizer = from_json(inner, where)
+        tokenizer.marks = {str(role): _id(number, tokenizer, where) for role, number in marks.items()}
+        if around is not None:
+            before, after = around
+            tokenizer.around = (
+                tuple(_id(n, tokenizer, where) for n in before),
+                tuple(_id(n, tokenizer, where) for n in after),
+            )
+        return tokenizer
+    read = {
+        "tokenizers": delegated.from_json,
+        "pieces": pieces.from_json,
+        None: huggingface.from_json,
+    }.get(content.get("clearhead"), characters_and_integers.from_json)
+    return read(content, where)
+
+
+def _get(content: dict[str, Any], key: str, kind: type, where: str) -> Any:
+    if not isinstance(content.get(key), kind):
+        raise InputError(f"{where}: {key!r} is {content.get(key)!r:.80}, and a {kind.__name__} is wanted")
+    return content[key]
+
+
+def _id(number: Any, tokenizer: Tokenizer, where: str) -> int:
+    if type(number) is not int or not 0 <= number < tokenizer.size:
+        raise InputError(f"{where}: the id {number!r:.80} is not one from 0 to {tokenizer.size - 1}")
+    return number
 
 
 def save(tokenizer: Tokenizer, path: str | os.PathLike[str], merges_as_text: bool = False) -> None:

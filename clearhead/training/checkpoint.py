@@ -45,7 +45,7 @@ from clearhead.training.report import METRICS, warn
 Report = Callable[[str], None]
 FLOAT = torch.float32  # of weights and moments, whatever the precision of the passes
 TEMPORARY = re.compile(  # what is written into a run beside its place, by the process whose number follows
-    r"\.(?:config\.toml|tokenizer\.json|latest|best|metrics\.jsonl|(?:old\.)?average|.+\.(?:png|svg|pdf|html))\.(\d+)"
+    r"\.(?:config\.toml|(?:source_)?tokenizer\.json|latest|best|metrics\.jsonl|(?:old\.)?average|.+\.(?:png|svg|pdf|html))\.(\d+)"
 )
 
 

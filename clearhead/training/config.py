@@ -16,7 +16,7 @@ from clearhead.data.settings import FILE_KEYS, DataSettings, TokenizerSettings
 from clearhead.decoding_settings import DecodingSettings
 from clearhead.errors import InputError, require
 from clearhead.ranges import MOST_THREADS, require_numbers
-from clearhead.run import read_toml
+from clearhead.run import CONFIG, read_toml
 from clearhead.settings import convert, from_dict, merge, nearest, parse_assignment, to_dict
 
 if TYPE_CHECKING:
@@ -128,7 +128,9 @@ class Recipe:
     training: TrainingSettings = field(default_factory=TrainingSettings)
     decoding: DecodingSettings = field(default_factory=DecodingSettings)
 
-    def model_config(self, kind: str, head: Mapping[str, Any], vocab_size: int) -> "ModelConfig":
+    def model_config(
+        self, kind: str, head: Mapping[str, Any], vocab_size: int, source_vocab_size: int | None = None
+    ) -> "ModelConfig":
         """The model for data of this kind; what the recipe says of kind and vocabulary must agree with the data."""
         from clearhead.model import PRESETS, configure
 
@@ -140,11 +142,13 @@ class Recipe:
             given.get("kind", kind) == kind,
             f"the recipe's model is of kind {given.get('kind')!r}, but its data are for one of kind {kind!r}",
         )
-        require(
-            convert(int, table.get("vocab_size", vocab_size), "model.vocab_size") >= vocab_size,
-            f"model.vocab_size = {table.get('vocab_size')}, but the tokenizer has {vocab_size} tokens",
-        )
-        changes = merge({"vocab_size": vocab_size, "head": dict(head)}, {**table, "kind": kind})
+        sizes = {"vocab_size": vocab_size, "source_vocab_size": source_vocab_size}
+        for key, size in sizes.items():
+            found = convert(int | None, table.get(key, size), f"model.{key}")
+            what = "the tokenizer has" if key == "vocab_size" else "the source's own tokenizer has"
+            fits = found == size if size is None else found is not None and found >= size
+            require(fits, f"model.{key} = {found}, but {what} {'no' if size is None else size} tokens")
+        changes = merge({**sizes, "head": dict(head)}, {**table, "kind": kind})
         try:
             return configure(preset, **changes)
         except InputError as error:
@@ -161,6 +165,8 @@ def find_recipe(name: str) -> Path:
         return path
     known = sorted(recipe.stem for recipe in RECIPES.glob("*.toml"))
     if name not in known:
+        if (path / CONFIG).is_file():  # a run goes on by its own settings
+            return path / CONFIG
         raise InputError(f"no recipe {name!r}{nearest(name, known)} (or give the path of a .toml file)")
     return RECIPES / f"{name}.toml"
 
@@ -203,10 +209,24 @@ def flat(settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     return result
 
 
+def with_defaults(path: Path) -> dict[str, Any]:
+    """The settings of a run, with the keys that did not exist when it was begun at the values they stood for."""
+    from clearhead.model import ModelConfig
+
+    old = read_toml(path)
+    kinds = {"model": ModelConfig, "data": DataSettings, "tokenizer": TokenizerSettings, "training": TrainingSettings}
+    try:
+        tables = {name: to_dict(from_dict(kind, old[name], f"{name}.")) for name, kind in kinds.items() if name in old}
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return {**old, **tables}
+
+
 def refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any], where: Path) -> None:
     """A run goes on under the settings it began with, except for those that may change."""
     before, now = flat(old), flat(new)
-    for key in sorted(before.keys() | now.keys()):
+    # a model that came from elsewhere has no training to agree with, only what it is
+    for key in sorted(before.keys() | now.keys() if "training" in old else before.keys()):
         if before.get(key) != now.get(key) and key not in MAY_CHANGE and not key.startswith("decoding."):
             raise InputError(
                 f"{where} was begun with {key} = {_shown(before, key)}, now it is {_shown(now, key)}; "

@@ -21,11 +21,11 @@ from clearhead.data.splits import build as build_data
 from clearhead.disk import locked, make_folder, write_whole
 from clearhead.errors import InputError
 from clearhead.model import ModelConfig, build
-from clearhead.run import CONFIG, MODEL, TOKENIZER, Run, check_weights, read_toml
+from clearhead.run import CONFIG, MODEL, SOURCE_TOKENIZER, TOKENIZER, Run, check_weights
 from clearhead.settings import merge, to_dict
 from clearhead.training.checkpoint import Checkpoints, average, check_moments, clean_up, newest, restore_optimizers
 from clearhead.training.compile import compile_hidden
-from clearhead.training.config import Recipe, refuse_changes
+from clearhead.training.config import Recipe, refuse_changes, with_defaults
 from clearhead.training.distributed import Ranks, broadcast, gathered, pick_precision
 from clearhead.training.loop import Callback, Loop, Objective, Progress, seed_of
 from clearhead.training.report import METRICS, Display, Log, Metrics, TensorBoard
@@ -108,17 +108,25 @@ def prepare(recipe: Recipe, path: Path, ranks: Ranks, log: Log) -> tuple[Splits,
     """Data and model configuration; a new run folder gets both written down, an old one is compared with them."""
     if not ranks.first:
         ranks.barrier()  # the first rank may have to learn a tokenizer
-    tokenizer = Run(path).tokenizer() if (path / TOKENIZER).is_file() and (path / CONFIG).is_file() else None
-    splits = build_data(recipe.data, tokenizer, recipe.tokenizer)
-    config = recipe.model_config(splits.train.kind, splits.train.head, splits.tokenizer.size)
+    run = Run(path) if (path / TOKENIZER).is_file() and (path / CONFIG).is_file() else None
+    old = with_defaults(path / CONFIG) if (path / CONFIG).is_file() else {}
+    if "training" not in old and not recipe.model:  # a model from elsewhere, and a recipe that leaves it as it is
+        recipe = replace(recipe, model=old.get("model", {}))
+    tokenizer, own = (None, None) if run is None else (run.tokenizer(), run.source_tokenizer())
+    splits = build_data(recipe.data, tokenizer, recipe.tokenizer, own)
+    source = splits.source_tokenizer
+    vocabularies = splits.tokenizer.size, None if source is None else source.size
+    config = recipe.model_config(splits.train.kind, splits.train.head, *vocabularies)
     if ranks.first:
         resolved = merge(recipe.to_dict(), {"model": to_dict(config)})
         resolved["model"].pop("preset", None)
         if (path / CONFIG).is_file():
-            refuse_changes(read_toml(path / CONFIG), resolved, path)
+            refuse_changes(old, resolved, path)
         elif any(path.glob("checkpoints/step_*")):
             raise InputError(f"{path} has checkpoints but no {CONFIG}: not a run that can go on")
         splits.tokenizer.save(path / TOKENIZER)
+        if source is not None:
+            source.save(path / SOURCE_TOKENIZER)
         write_whole(path / CONFIG, tomli_w.dumps(resolved))
         for name, skipped in splits.skipped():
             log(f"{name}: {skipped}")

@@ -89,5 +89,5 @@ def test_names_a_tensor_that_is_missing(data: Path, tmp_path: Path) -> None:
     del content["transformer.h.1.ln_2.bias"]
     path = tmp_path / "model.json"
     path.write_text(json.dumps(content))
-    with pytest.raises(clearhead.InputError, match=r"missing tensors: decoder\.layers\.1\.feed_forward_residual"):
+    with pytest.raises(clearhead.InputError, match=r"missing tensor .transformer\.h\.1\.ln_2\.bias. of shape \(48,\)"):
         llmviz.read(path)

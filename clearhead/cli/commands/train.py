@@ -20,7 +20,7 @@ def train(
         str,
         typer.Argument(
             metavar="RECIPE",
-            help="The name of a packaged recipe, or the path of a TOML file.",
+            help="The name of a packaged recipe, the path of a TOML file, or a run to train on from.",
             autocompletion=completion.recipes,
         ),
     ],
@@ -50,6 +50,7 @@ def train(
       clearhead train sort --set training.steps=500        # any key can be set
       clearhead train my.toml --run runs/mine              # a recipe of your own
       clearhead train multi30k --dump-config > my.toml     # one made from another
+      clearhead train runs/gpt2 --set data.text=mine.txt   # a model that was imported goes on learning
       torchrun --nproc-per-node 2 -m clearhead train copy --into runs/two
     """
     from clearhead.training.config import load_recipe
@@ -62,12 +63,20 @@ def train(
         return
     from clearhead.training.session import train
 
-    folder = Path("runs") / Path(recipe).stem if run is None else run
+    folder = default_folder(recipe) if run is None else run
     refuse_a_file(folder, "--run")
     with left_as_it_was(folder):
         outcome = train(loaded, folder, attach=show_samples)
     if outcome.signal:
         raise typer.Exit(128 + outcome.signal)
+
+
+def default_folder(recipe: str) -> Path:
+    """Of a recipe, runs/NAME; a run goes on where it is."""
+    from clearhead.training.config import CONFIG, find_recipe
+
+    found = find_recipe(recipe)
+    return found.parent if found.name == CONFIG else Path("runs") / Path(recipe).stem
 
 
 def show_samples(splits: "Splits", log: "Log") -> "Sequence[Callback]":
@@ -80,7 +89,8 @@ def show_samples(splits: "Splits", log: "Log") -> "Sequence[Callback]":
         sharded = loop.ranks.count > 1 and loop.ranks.parallel == "fsdp"  # then no rank has the whole model
         if not loop.update.validation or not wanted or sharded:
             return
-        loaded = LoadedModel(model, splits.tokenizer, device=loop.ranks.device.type)
+        place, source = loop.ranks.device.type, splits.source_tokenizer
+        loaded = LoadedModel(model, splits.tokenizer, device=place, source_tokenizer=source)
         if isinstance(model, EncoderDecoder):
             examples = splits.validation.examples(wanted)
             answers = loaded.translate([example.source for example in examples], beam_size=1)

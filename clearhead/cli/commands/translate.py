@@ -119,7 +119,7 @@ def describe(model: "LoadedModel", number: int, text: str, found: "Translation |
         data |= one(model, found)
         data["n_best"] = [one(model, other) for other in (found, *found.others)]
         source, _ = model.source(text)
-        data["source_tokens"] = [model.tokenizer.decode([token]) for token in source]
+        data["source_tokens"] = [model.source_tokenizer.decode([token]) for token in source]
         assert found.alignment is not None
         links = [[link.target, link.source, round(link.weight, 4)] for link in found.alignment.links]
         data["alignment"] = {

@@ -35,8 +35,8 @@ POOLED = (
     row("classifier.{p}", "output.classify.{p}"),
 )
 MASKED = (
-    row("bert.pooler.dense.{p}"),
-    row("cls.seq_relationship.{p}"),
+    Row("bert.pooler.dense.{p}", (), left_out=True),
+    Row("cls.seq_relationship.{p}", (), left_out=True),
     row("cls.predictions.transform.dense.{p}", "output.transform.{p}"),
     row("cls.predictions.transform.LayerNorm.{p}", "output.norm.{p}"),
     row("cls.predictions.bias", "output.bias"),
