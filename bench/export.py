@@ -117,7 +117,8 @@ def by_onnx(folder: Path, texts: list[str], limit: int) -> Written:
     layers, _, heads, _, width = given["memory_keys"].shape
     keys = values = np.zeros((layers, len(texts), heads, 0, width), np.float32)
     last = np.full((len(texts), 1), 1)
-    tokens, log_probs = [], []
+    tokens: list[Any] = []
+    log_probs: list[Any] = []
     while len(tokens) < limit and not (np.array(tokens) == 2).any(0).all():
         inputs = {"target": last, "source_real": real, **given, "past_keys": keys, "past_values": values}
         logits, keys, values = decoder.run(None, inputs)

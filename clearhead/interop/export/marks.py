@@ -1,8 +1,6 @@
 """What other programs must know of a run's texts: how long they are, how they end, which tokens are never written."""
 
 from clearhead.decoding.load import LoadedModel
-from clearhead.tokenizer.base import Tokenizer
-from clearhead.tokenizer.bytepair import BytePair
 
 
 def end_of_text(loaded: LoadedModel) -> int | None:
@@ -19,13 +17,8 @@ def forbidden_marks(loaded: LoadedModel) -> list[int]:
 
 def spare_rows(loaded: LoadedModel) -> list[int]:
     """Rows of the embedding that no token has."""
-    return sorted(set(range(loaded.model.config.vocab_size)) - known_ids(loaded.tokenizer))
-
-
-def known_ids(tokenizer: Tokenizer) -> set[int]:
-    if isinstance(tokenizer, BytePair):
-        return {*tokenizer.vocabulary.values(), *tokenizer.special.values()}
-    return set(range(tokenizer.size))
+    tokenizer = loaded.tokenizer
+    return [*tokenizer.unused(), *range(tokenizer.size, loaded.model.config.vocab_size)]
 
 
 def longest(loaded: LoadedModel) -> int:

@@ -48,8 +48,10 @@ class GivenCache(KVCache):
         real: Tensor | None = None,  # (B, T + S): which tokens are, those before and the new ones
     ) -> None:
         self.self_attention = [GivenAttentionCache(k, v) for k, v in zip(*past, strict=True)]
-        crossing = [] if memory is None else [GivenAttentionCache(k, v) for k, v in zip(*memory, strict=True)]
-        pairs = zip(self.self_attention, crossing or [None] * len(self.self_attention), strict=True)
+        crossing: list[GivenAttentionCache | None] = [None] * len(self.self_attention)
+        if memory is not None:
+            crossing = [GivenAttentionCache(k, v) for k, v in zip(*memory, strict=True)]
+        pairs = zip(self.self_attention, crossing, strict=True)
         self.layers = [LayerCache(own, cross) for own, cross in pairs]
         self.real, self.before = real, past[0].size(3)
 

@@ -15,12 +15,14 @@ from clearhead.errors import InputError
 from clearhead.interop.export.card import card, usage
 from clearhead.interop.export.follow import ANY, Followed, refuse_beyond
 from clearhead.interop.export.marks import forbidden_marks, longest, spare_rows
-from clearhead.interop.export.tokenizer_json import token_names, tokenizer_json
+from clearhead.interop.export.tokenizer_json import token_names, tokenizer_files
 from clearhead.model import DecoderOnly, EncoderDecoder, EncoderOnly, ModelConfig
-from clearhead.model.positions import sinusoids
+from clearhead.model.embedding import TokenEmbedding
+from clearhead.model.positions import LearnedPositions, sinusoids
 from clearhead.run import Run
 
 BOTH: Followed = {
+    "source_vocab_size": ANY,
     "kind": ("encoder-decoder", "decoder"),
     "kv_heads": ANY,
     "head_dim": ANY,
@@ -60,15 +62,17 @@ def write(run: Run, checkpoint: str, folder: Path, quantization: str | None = No
     loaded = load(run.path, checkpoint, "cpu")
     model, config = loaded.model, loaded.model.config
     assert not isinstance(model, EncoderOnly)
-    text, words = tokenizer_json(loaded), token_names(loaded.tokenizer, config.vocab_size)
-    spec = specification(model, words, longest(loaded))
+    texts, words = tokenizer_files(loaded), token_names(loaded.tokenizer, config.vocab_size)
+    source_rows = config.source_vocab_size or config.vocab_size
+    spec = specification(model, words, longest(loaded), token_names(loaded.source_tokenizer, source_rows))
     name_marks(spec, loaded, words)
     put_out_of_reach(spec.decoder.projection, spare_rows(loaded))
     spec.validate()
     spec.optimize(quantization or "float32")
     spec.save(str(folder))
-    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
-    numbers = {"never": [[words[mark]] for mark in forbidden_marks(loaded)]}
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    numbers = {"never": [[words[mark]] for mark in forbidden_marks(loaded)], "target": Path(list(texts)[-1]).stem}
     said = card(run, checkpoint, f"CTranslate2 {ctranslate2.__version__}", usage(f"ctranslate2_{config.kind}", numbers))
     (folder / "README.md").write_text(said, encoding="utf-8")
     return f"used as in DIR/README.md, by ctranslate2.{'Generator' if config.kind == 'decoder' else 'Translator'}"
@@ -113,8 +117,13 @@ def put_out_of_reach(projection: Any, rows: list[int]) -> None:
 # ---- the specification ---------------------------------------------------------------------------------------------
 
 
-def specification(model: EncoderDecoder | DecoderOnly, words: list[str], positions: int) -> Any:
-    """Our model as CTranslate2 describes one, with `words` for the rows of its embedding."""
+def specification(
+    model: EncoderDecoder | DecoderOnly,
+    words: list[str],  # for the rows of the embedding
+    positions: int,
+    source_words: list[str] | None = None,  # the same for the source, where it has a vocabulary of its own
+) -> Any:
+    """Our model as CTranslate2 describes one."""
     from ctranslate2.specs import transformer_spec
 
     config = model.config
@@ -126,7 +135,7 @@ def specification(model: EncoderDecoder | DecoderOnly, words: list[str], positio
         **relative(config),
         **shared(config),
     )
-    fill_stack(decoder, decoder.embeddings, model, model.decoder, positions)
+    fill_stack(decoder, decoder.embeddings, model.embedding, model.decoder, config, positions)
     decoder.projection.weight = array(model.embedding.weight if model.output.weight is None else model.output.weight)
     if model.output.bias is not None:
         decoder.projection.bias = array(model.output.bias)
@@ -135,9 +144,11 @@ def specification(model: EncoderDecoder | DecoderOnly, words: list[str], positio
         spec.register_vocabulary(words)
     else:
         encoder = transformer_spec.TransformerEncoderSpec(config.encoder_layers, **relative(config), **shared(config))
-        fill_stack(encoder, encoder.embeddings[0], model, model.encoder, positions)
+        fill_stack(
+            encoder, encoder.embeddings[0], model.source_embedding or model.embedding, model.encoder, config, positions
+        )
         spec = transformer_spec.TransformerSpec(encoder, decoder)
-        spec.register_source_vocabulary(words)
+        spec.register_source_vocabulary(source_words or words)
         spec.register_target_vocabulary(words)
     spec.config.layer_norm_epsilon = config.norm.epsilon
     return spec
@@ -176,15 +187,16 @@ def relative(config: ModelConfig) -> dict[str, Any]:
     return told
 
 
-def fill_stack(spec: Any, embeddings: Any, model: EncoderDecoder | DecoderOnly, stack: Any, positions: int) -> None:
+def fill_stack(
+    spec: Any, embeddings: Any, embedding: TokenEmbedding, stack: Any, config: ModelConfig, positions: int
+) -> None:
     """The embedding and the layers of the encoder or the decoder."""
-    config = model.config
-    embeddings.weight = array(model.embedding.weight)
+    embeddings.weight = array(embedding.weight)
     spec.scale_embeddings = config.embedding.scaled
     if config.positions.kind not in ("rope", "alibi"):
-        spec.position_encodings.encodings = position_table(model, positions)
-    if model.embedding.norm is not None:
-        norm(spec.layernorm_embedding, model.embedding.norm)
+        spec.position_encodings.encodings = position_table(embedding, config, positions)
+    if embedding.norm is not None:
+        norm(spec.layernorm_embedding, embedding.norm)
     if stack.norm is not None:
         norm(spec.layer_norm, stack.norm)
     for place, layer in zip(spec.layer, stack.layers, strict=True):
@@ -207,11 +219,10 @@ def fill_stack(spec: Any, embeddings: Any, model: EncoderDecoder | DecoderOnly, 
         norm(place.ffn.layer_norm, layer.feed_forward_residual.norm)
 
 
-def position_table(model: EncoderDecoder | DecoderOnly, rows: int) -> Any:
+def position_table(embedding: TokenEmbedding, config: ModelConfig, rows: int) -> Any:
     """What is added to the embeddings; nothing, as a table, where positions are not known."""
-    config = model.config
-    if config.positions.kind == "learned":
-        return array(model.embedding.positions.weight)  # type: ignore[union-attr]
+    if isinstance(embedding.positions, LearnedPositions):
+        return array(embedding.positions.weight)
     if config.positions.kind == "none":
         return array(torch.zeros(rows, config.d_model))
     return array(

@@ -12,7 +12,6 @@ from string import Template
 from typing import Any
 
 from clearhead import __version__
-from clearhead.data.masked import MASK
 from clearhead.decoding.load import LoadedModel, load
 from clearhead.decoding_settings import DecodingSettings
 from clearhead.errors import InputError, require
@@ -169,7 +168,8 @@ def of_the_text(loaded: LoadedModel) -> tuple[set[str], dict[str, Any]]:
     config, tokenizer, settings = loaded.model.config, loaded.tokenizer, loaded.settings
     most = min(settings.max_source, config.positions.max_length or settings.max_source)
     if config.kind == "encoder":
-        mask, most = tokenizer.special.get(MASK), config.positions.max_length or settings.max_source
+        mask, most = tokenizer.mask_id, config.positions.max_length or settings.max_source
+        require(not any(tokenizer.around or ()), "the NumPy script cannot follow a tokenizer with marks around a text")
         return ({"gaps"} if mask is not None else set()), {"MASK": mask, "most": most, "most_and_one": most + 1}
     end, never = end_of_text(loaded), sorted([*forbidden_marks(loaded), *spare_rows(loaded)])
     words = {word for word, holds in {"ends": end is not None, "never": bool(never)}.items() if holds}
@@ -177,9 +177,12 @@ def of_the_text(loaded: LoadedModel) -> tuple[set[str], dict[str, Any]]:
     if config.kind == "encoder-decoder":
         require(tokenizer.bos_id is not None, "the tokenizer has no <s>, with which every translation begins")
         return words, numbers | {"START": tokenizer.bos_id, "more": settings.max_extra}
-    if (beginning := loaded.beginning) is not None:
+    begins = [loaded.beginning] if tokenizer.around is None else list(tokenizer.around[0])
+    if begins != [] and begins != [None]:
         words.add("begins")
-    return words, numbers | {"BEGINNING": [beginning], "more": settings.max_tokens}
+    elif loaded.beginning is not None:  # of others' models: only where there is nothing else to read
+        words.add("alone")
+    return words, numbers | {"BEGINNING": begins, "ALONE": loaded.beginning, "more": settings.max_tokens}
 
 
 # ---- the vocabulary --------------------------------------------------------------------------------------------------

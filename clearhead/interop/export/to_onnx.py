@@ -21,7 +21,7 @@ from clearhead.interop.export.card import card, usage
 from clearhead.interop.export.follow import Followed, refuse_beyond
 from clearhead.interop.export.marks import end_of_text, forbidden_marks, runs_of, spare_rows
 from clearhead.interop.export.onnx_graphs import Continue, Decode, Encode, Read, exportable
-from clearhead.interop.export.tokenizer_json import tokenizer_json
+from clearhead.interop.export.tokenizer_json import tokenizer_files
 from clearhead.model import ModelConfig
 from clearhead.run import Run
 
@@ -30,7 +30,7 @@ FOLLOWED: Followed = {
     **dict.fromkeys(("kind", "kv_heads", "activation", "bias", "window", "head.kind", "head.tied", "head.bias")),
     **dict.fromkeys(("head.classes", "embedding.scaled", "embedding.norm", "embedding.segments")),
     **dict.fromkeys(("positions.kind", "positions.layout", "positions.base", "positions.max_length")),
-    **dict.fromkeys(("head_dim", "qkv_bias", "qk_norm", "positions.start")),
+    **dict.fromkeys(("source_vocab_size", "head_dim", "qkv_bias", "qk_norm", "positions.start")),
     **dict.fromkeys(f"positions.scaling.{key}" for key in ("kind", "factor", "low", "high", "context")),
     **dict.fromkeys(("norm.kind", "norm.placement", "norm.epsilon", "norm.final")),
 }
@@ -54,7 +54,7 @@ def write(run: Run, checkpoint: str, folder: Path) -> str:
     except ImportError:
         raise InputError("--to onnx needs onnx and onnxscript: pip install 'clearhead[export]'") from None
     loaded = load(run.path, checkpoint, "cpu")
-    text = tokenizer_json(loaded)
+    texts = tokenizer_files(loaded)
     for name, graph in graphs(exportable(loaded.model)).items():
         with quietly():
             program = torch.onnx.export(
@@ -69,7 +69,8 @@ def write(run: Run, checkpoint: str, folder: Path) -> str:
             )
             assert program is not None
             program.save(folder / f"{name}.onnx")
-    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
     program_name = f"ONNX (opset {OPSET}, written with onnx {onnx.__version__} and torch {torch.__version__})"
     (folder / "README.md").write_text(card(run, checkpoint, program_name, described(loaded)), encoding="utf-8")
     return "used as in DIR/README.md, by onnxruntime.InferenceSession"
@@ -138,5 +139,6 @@ def described(loaded: LoadedModel) -> str:
         "end": end_of_text(loaded),
         "more": loaded.settings.max_extra if config.kind == "encoder-decoder" else loaded.settings.max_tokens,
         "head": config.head.kind,
+        "target": "tokenizer" if config.source_vocab_size is None else "target_tokenizer",
     }
     return usage(f"onnx_{config.kind}", numbers)

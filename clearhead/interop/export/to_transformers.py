@@ -16,7 +16,7 @@ from clearhead.errors import InputError
 from clearhead.interop import family
 from clearhead.interop.export.card import card, usage
 from clearhead.interop.export.marks import end_of_text, forbidden_marks, longest, spare_rows
-from clearhead.interop.export.tokenizer_json import tokenizer_json
+from clearhead.interop.export.tokenizer_json import token_names, tokenizer_files
 from clearhead.interop.families import FAMILIES
 from clearhead.interop.family import Family
 from clearhead.interop.layout import laid_out
@@ -24,6 +24,7 @@ from clearhead.model import ModelConfig
 from clearhead.model.positions import sinusoids
 from clearhead.run import Run
 from clearhead.skeleton import skeleton
+from clearhead.tokenizer.base import Tokenizer
 
 FITTING = [one for one in FAMILIES.values() if one.model_type != "mingpt"]  # which is not one of theirs
 TASKS = {
@@ -42,7 +43,7 @@ def write(run: Run, checkpoint: str, folder: Path) -> str:
 
     loaded = load(run.path, checkpoint, "cpu")
     config = loaded.model.config
-    text = tokenizer_json(loaded)
+    texts = tokenizer_files(loaded)
     weights = {name: tensor.detach().float() for name, tensor in loaded.model.named_parameters()}
     settings, tensors = translated(config, weights)
     architecture = settings["architectures"][0]
@@ -55,12 +56,17 @@ def write(run: Run, checkpoint: str, folder: Path) -> str:
     if config.kind != "encoder":
         most = loaded.settings.max_extra + run.settings.get("data", {}).get("max_length", 256)
         put(folder / "generation_config.json", {**marks, **generation(loaded, most)})
-    put(folder / "tokenizer_config.json", tokenizer_config(loaded, settings))
-    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+    for side, tokenizer in (("", loaded.source_tokenizer), ("target_", loaded.tokenizer)):
+        if f"{side}tokenizer.json" in texts:  # the second in a folder of its own: their files have fixed names
+            place = folder / "target" if side else folder
+            place.mkdir(exist_ok=True)
+            put(place / "tokenizer_config.json", tokenizer_config(tokenizer, config, settings))
+            (place / "tokenizer.json").write_text(texts[f"{side}tokenizer.json"], encoding="utf-8")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     task = TASKS.get(architecture, "text-generation")
     front = f"---\nlibrary_name: transformers\npipeline_tag: {task}\ntags: [clearhead]\n---\n\n"
-    said = usage(f"transformers_{config.kind}", {"class": architecture})
+    second = "" if config.source_vocab_size is None else "/target"
+    said = usage(f"transformers_{config.kind}", {"class": architecture, "target": second})
     (folder / "README.md").write_text(front + card(run, checkpoint, "transformers", said), encoding="utf-8")
     return f"transformers.{architecture}.from_pretrained('DIR')"
 
@@ -142,21 +148,20 @@ def generation(loaded: LoadedModel, most: int) -> dict[str, Any]:
     return result
 
 
-def tokenizer_config(loaded: LoadedModel, settings: dict[str, Any]) -> dict[str, Any]:
+def tokenizer_config(tokenizer: Tokenizer, config: ModelConfig, settings: dict[str, Any]) -> dict[str, Any]:
     """Special tokens in a text are text, as here; but an encoder-only model is given its <mask> in the text."""
-    tokenizer = loaded.tokenizer
-    names = {number: name for name, number in tokenizer.special.items()}
+    names = token_names(tokenizer, tokenizer.size)
     known = {
         "bos_token": tokenizer.bos_id,
         "eos_token": tokenizer.eos_id,
         "unk_token": tokenizer.unk_id,
         "pad_token": tokenizer.pad_id if tokenizer.pad_id is not None else tokenizer.eos_id,
-        "mask_token": tokenizer.special.get("<mask>"),
+        "mask_token": tokenizer.mask_id,
     }
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **{key: names[number] for key, number in known.items() if number is not None},
-        "split_special_tokens": loaded.model.config.kind != "encoder",
+        "split_special_tokens": config.kind != "encoder",
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],
         "model_max_length": settings.get("max_position_embeddings", settings.get("n_positions")),

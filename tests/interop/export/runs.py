@@ -26,16 +26,23 @@ def tokenizer(special: tuple[str, ...] = SPECIAL, pattern: str = "gpt2") -> Byte
     return train(texts, 290, special=special, pattern=pattern, workers=1)
 
 
-def run_of(path: Path, kind: str, words: Tokenizer | None = None, seed: int = 0, **changes: Any) -> Path:
+def run_of(
+    path: Path, kind: str, words: Tokenizer | None = None, source: Tokenizer | None = None, **changes: Any
+) -> Path:
     """A run in float32; what is not the model's is a table of config.toml (data, decoding)."""
     words = words or tokenizer((*SPECIAL, "<mask>") if kind == "encoder" else SPECIAL)
     tables = {name: changes.pop(name) for name in ("data", "decoding") if name in changes}
     tables.setdefault("decoding", {"max_extra": 6, "max_tokens": 12})
     if kind == "decoder":
         tables.setdefault("data", {"text": "x", "documents": "line"})
+    if source is not None:
+        changes["source_vocab_size"] = source.size
     changes = {"vocab_size": words.size, "norm": {"placement": "pre"}, "heads": 4, **changes}
-    model = opinionated(seed, "tiny", 2.0, kind=kind, **changes).float()
-    return write_run(path, model, words, **tables)
+    model = opinionated(0, "tiny", 2.0, kind=kind, **changes).float()
+    write_run(path, model, words, **tables)
+    if source is not None:
+        source.save(path / "source_tokenizer.json")
+    return path
 
 
 def fuzzed(count: int, seed: int = 0) -> list[str]:

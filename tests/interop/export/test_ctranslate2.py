@@ -9,7 +9,7 @@ import pytest
 import clearhead
 from clearhead.errors import InputError
 from clearhead.interop.export import export
-from clearhead.tokenizer import SPECIAL
+from clearhead.tokenizer import SPECIAL, Characters
 from tests.interop.export.runs import LEARNED, LLAMA, POST_NORM, TEXTS, TOLERANCE, run_of, tokenizer
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -87,6 +87,19 @@ def test_generator(name: str, tmp_path: Path) -> None:
         [scored] = generator.score_batch([[*tokens, *found.sequences[0]]])
         ours = loaded.score([text])[0].log_probs[:-1]
         assert scored.log_probs[: len(ours)] == pytest.approx(ours, abs=TOLERANCE)
+
+
+def test_a_vocabulary_for_each_side(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", "encoder-decoder", source=Characters.train(TEXTS))
+    words, loaded = exported(run, tmp_path / "out"), clearhead.load(run)
+    target = tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "target_tokenizer.json"))
+    translator = ctranslate2.Translator(str(tmp_path / "out"), compute_type="float32")
+    told = {"beam_size": 1, "min_decoding_length": 0, "suppress_sequences": [["<pad>"], ["<s>"]]}
+    texts = [text for text in TEXTS if text]
+    for text, wanted in zip(texts, loaded.translate(texts, beam_size=1), strict=True):
+        tokens = words.encode(text).tokens
+        [found] = translator.translate_batch([tokens], max_decoding_length=len(tokens) + 6, **told)
+        assert target.decode([target.token_to_id(token) for token in found.hypotheses[0]]) == wanted.text
 
 
 def test_rows_without_a_token_are_never_written(tmp_path: Path) -> None:

@@ -165,6 +165,16 @@ def test_when_no_class_fits_it_is_said_why(kind: str, changes: dict[str, Any], s
     assert not (tmp_path / "out").exists()
 
 
+def test_a_vocabulary_for_each_side(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", "encoder-decoder", source=Characters.train(TEXTS), **POST_NORM)
+    (words, model), loaded = theirs(run, tmp_path / "out", "MarianMTModel"), clearhead.load(run)
+    target = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path / "out" / "target")
+    for text, ours in zip(TEXTS, loaded.translate(TEXTS, beam_size=1), strict=True):
+        inputs = words([text], return_tensors="pt")
+        written = model.generate(**inputs, max_new_tokens=len(loaded.source(text)[0]) + 6)[0]
+        assert target.decode(written, skip_special_tokens=True) == ours.text
+
+
 def test_the_card_is_made_from_the_run(tmp_path: Path) -> None:
     path = tmp_path / "somewhere" / "train.en"
     run = run_of(tmp_path / "pairs", "encoder-decoder", data={"source": str(path), "target": str(path)})
