@@ -96,6 +96,8 @@ def lacking(one: Family, config: ModelConfig) -> dict[str, tuple[Any, Any]] | No
     """What a family cannot follow, however the model is laid out; None if it has not even settings for it."""
     try:
         found = family.unlike(one, config)
+        if not found or "kind" in found:
+            return found
         return family.unlike(one, laid_out(config, dict(skeleton(config).named_parameters()), set(found))[0])
     except InputError:
         return None

@@ -1,8 +1,12 @@
 """Small runs to export: random weights with strong opinions, in every shape that some format has a home for."""
 
 import random
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from clearhead.tokenizer import SPECIAL, BytePair, Tokenizer, train
 from tests.decoding.models import opinionated, write_run
@@ -21,6 +25,7 @@ LLAMA: dict[str, Any] = {
 LEARNED: dict[str, Any] = {"positions": {"kind": "learned", "max_length": 90}}
 
 
+@cache
 def tokenizer(special: tuple[str, ...] = SPECIAL, pattern: str = "gpt2") -> BytePair:
     texts = ["the cat sat on the mat and the dog sat on the cat 12 345 日本日本 Ünïcödé " * 20]
     return train(texts, 290, special=special, pattern=pattern, workers=1)
@@ -43,6 +48,11 @@ def run_of(
     if source is not None:
         source.save(path / "source_tokenizer.json")
     return path
+
+
+def some(names: Iterable[str], *often: str) -> list[Any]:
+    """All names to try; but those not named here only among the long tests."""
+    return [name if name in often else pytest.param(name, marks=pytest.mark.long) for name in names]
 
 
 def fuzzed(count: int, seed: int = 0) -> list[str]:
