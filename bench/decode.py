@@ -25,10 +25,10 @@ from clearhead.decoding.constraints import Constraints
 from clearhead.decoding.fast_steps import FastDecoding
 from clearhead.decoding.greedy import greedy
 from clearhead.decoding.steps import ModelSteps
+from clearhead.interop.export.to_ctranslate2 import specification
 from clearhead.interop.families import read
 from clearhead.machine import machine
 from clearhead.model import DecoderOnly, EncoderDecoder, configure, count_parameters
-from clearhead.model.positions import sinusoids
 
 VOCABULARY, SOURCE, NEW = 10_000, 16, 40
 PAD, START, END = 0, 1, 2
@@ -79,50 +79,8 @@ def their_model(size: str) -> Any:
 def ctranslate2_translator(model: EncoderDecoder, folder: Path) -> Callable[[int], Any]:
     """Our weights in CTranslate2's form; gives a translator for a number of threads."""
     import ctranslate2
-    from ctranslate2.specs import common_spec, transformer_spec
 
-    config = model.config
-    spec = transformer_spec.TransformerSpec.from_config(
-        (config.encoder_layers, config.decoder_layers),
-        config.heads,
-        pre_norm=False,
-        activation=common_spec.Activation.RELU,
-    )
-
-    def linear(place: Any, *maps: Any) -> None:
-        place.weight = torch.cat([one.weight for one in maps]).detach().numpy()
-        place.bias = torch.cat([one.bias for one in maps]).detach().numpy()
-
-    def norm(place: Any, ours: Any) -> None:
-        place.gamma, place.beta = ours.weight.detach().numpy(), ours.bias.detach().numpy()
-
-    table = sinusoids(256, config.d_model, layout=config.positions.layout).float().numpy()
-    stacks: list[tuple[Any, Any]] = [(model.encoder, spec.encoder), (model.decoder, spec.decoder)]
-    for ours, theirs in stacks:
-        embeddings = theirs.embeddings[0] if isinstance(theirs.embeddings, list) else theirs.embeddings
-        embeddings.weight = model.embedding.weight.detach().numpy()
-        theirs.scale_embeddings = True
-        theirs.position_encodings.encodings = table
-        for layer, place in zip(ours.layers, theirs.layer, strict=True):
-            own = layer.self_attention
-            linear(place.self_attention.linear[0], own.query, own.key, own.value)
-            linear(place.self_attention.linear[1], own.out)
-            norm(place.self_attention.layer_norm, layer.self_attention_residual.norm)
-            if getattr(layer, "cross_attention", None) is not None:
-                cross = layer.cross_attention
-                linear(place.attention.linear[0], cross.query)
-                linear(place.attention.linear[1], cross.key, cross.value)
-                linear(place.attention.linear[2], cross.out)
-                norm(place.attention.layer_norm, layer.cross_attention_residual.norm)
-            linear(place.ffn.linear_0, layer.feed_forward.inner)
-            linear(place.ffn.linear_1, layer.feed_forward.outer)
-            norm(place.ffn.layer_norm, layer.feed_forward_residual.norm)
-    spec.decoder.projection.weight = model.embedding.weight.detach().numpy()
-    assert model.output.bias is not None
-    spec.decoder.projection.bias = model.output.bias.detach().numpy()
-    spec.register_source_vocabulary(WORDS)
-    spec.register_target_vocabulary(WORDS)
-    spec.config.add_attribute("add_source_eos", False)
+    spec = specification(model, WORDS, positions=256)
     spec.validate()
     folder.mkdir(parents=True, exist_ok=True)
     spec.save(str(folder))

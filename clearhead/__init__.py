@@ -10,6 +10,7 @@ from clearhead.lazy import on_first_use
 if TYPE_CHECKING:  # the names of _HOME once more, because a type checker does not follow __getattr__
     from clearhead.decoding.load import load as load
     from clearhead.errors import InputError as InputError
+    from clearhead.interop.export import export as export
     from clearhead.interop.incoming import from_pretrained as from_pretrained
     from clearhead.model import KVCache as KVCache
     from clearhead.model import ModelConfig as ModelConfig
@@ -25,6 +26,7 @@ _HOME = {
     "ModelConfig": "model",
     "build": "model",
     "configure": "model",
+    "export": "interop.export",
     "from_pretrained": "interop.incoming",
     "load": "decoding.load",
     "trace": "model",

@@ -105,6 +105,14 @@ def _compile(pattern: str, limit: int) -> "re.Pattern[str] | regex.Pattern[str]"
         raise InputError(f"the pre-split pattern {pattern!r} is not a regular expression: {error}") from None
 
 
+def python_pattern(pattern: str) -> str:
+    """A known pattern for Python's own `re`, all of Unicode written out: what a script takes along that has no more."""
+    written_out = _write_out(pattern, 0x10FFFF) if pattern in KNOWN else None
+    if written_out is None:
+        raise InputError(f"the pre-split pattern {pattern!r} is not one that is known to leave no text out")
+    return written_out
+
+
 def is_portable(pattern: str) -> bool:
     """Whether every engine cuts alike: the pattern uses only what is written out here, and nothing of `regex` alone."""
     return _write_out(pattern, 0x7F) is not None

@@ -5,7 +5,7 @@ from typing import Any
 
 from clearhead.errors import InputError
 from clearhead.interop import family
-from clearhead.interop.families import bert, gpt2, llama, marian, mistral, qwen2, qwen3
+from clearhead.interop.families import bert, gpt2, llama, marian, mistral, pegasus, qwen2, qwen3
 from clearhead.interop.family import Family, State
 from clearhead.model import Transformer
 
@@ -20,6 +20,7 @@ FAMILIES: dict[str, Family] = {
         qwen2.FAMILY,
         qwen3.FAMILY,
         marian.FAMILY,
+        pegasus.FAMILY,
     )
 }
 
