@@ -7,6 +7,7 @@ earlier tokens see later ones (no mask), everything is read again at each step, 
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -19,7 +20,7 @@ from clearhead.decoding.sample import Sampling, candidates
 from clearhead.decoding.steps import ModelSteps
 from clearhead.errors import InputError
 from clearhead.explore.readings import MOST_ANSWER, Reading, outputs, with_answer
-from clearhead.model import DecoderOnly, EncoderDecoder, trace
+from clearhead.model import DecoderOnly, EncoderDecoder, Transformer, trace
 from clearhead.model.trace import Edit
 
 TOP = 12  # likeliest tokens that are kept of each step
@@ -34,15 +35,16 @@ class EditedSteps(ModelSteps):
         model = loaded.model
         assert isinstance(model, EncoderDecoder | DecoderOnly)
         source = torch.tensor([reading.source], device=loaded.device) if reading.source else None
-        with trace(model, edit={} if source is None else self.within("encoder.", "embedding.")):
+        with self.edited(model, *(() if source is None else ("encoder.", "embedding."))):
             super().__init__(model, source, cached=not any(name.endswith(".mask") for name in edit))
 
-    def within(self, *parts: str) -> Edit:
+    def edited(self, model: Transformer, *parts: str) -> AbstractContextManager[object]:
         """The edits of the half that is about to run; the other half's would meet no tensor, and be refused."""
-        return {name: change for name, change in self.edit.items() if name.startswith(parts)}
+        edit = {name: change for name, change in self.edit.items() if name.startswith(parts)}
+        return trace(model, edit=edit) if edit else nullcontext()
 
     def _logits(self, tokens: Tensor, real: Tensor | None) -> Tensor:
-        with trace(self.model, edit=self.within("decoder.", "embedding.", "output.")):
+        with self.edited(self.model, "decoder.", "embedding.", "output."):
             # a row without padding needs no mask of its real tokens
             logits = super()._logits(tokens, None if real is None or bool(real.all()) else real)
         self.seen.append(logits.float().log_softmax(-1).cpu())
