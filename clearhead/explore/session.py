@@ -8,11 +8,13 @@ with the same shapes (alive.js).
 """
 
 import math
+import re
 import secrets
 import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -37,6 +39,7 @@ from clearhead.model import Trace
 from clearhead.model.trace import Edit
 from clearhead.run import Run
 
+HALVES = re.compile("[\ud800-\udfff]")  # of characters; alone they are none
 KEPT = 6  # passes whose tensors can still be asked for
 MOST_LOGITS = 1 << 22  # numbers; more are not kept, the likeliest tokens are told apart
 CHECKPOINTS = 4  # models in memory at a time
@@ -151,7 +154,7 @@ class Session:
     def _read(self, asked: PassRequest) -> dict[str, Any]:
         started = time.perf_counter()
         loaded = self.loaded(asked.checkpoint)
-        text = asked.text.encode("utf-8", "replace").decode()
+        text = HALVES.sub("\ufffd", asked.text)
         reading, edit = read_text(loaded, text), edits_of(loaded, asked.edits)
         encoder_only = reading.places is not None
         written, tree = None, None
@@ -201,7 +204,8 @@ class Session:
         """Ids with names that can be read; what an encoder-only model with classes says are labels."""
         if said and loaded.model.config.kind == "encoder" and loaded.model.config.head.classes:
             return [{"id": label, "text": str(label)} for label in ids]
-        return [{"id": token, "text": text} for token, text in zip(ids, names(loaded, list(ids)), strict=True)]
+        known = token_names(loaded)
+        return [{"id": token, "text": known[token]} for token in ids]
 
     def _predicted(self, loaded: LoadedModel, looked: Reading) -> list[dict[str, Any]]:
         """What each row of the decoder predicts: the token after the one that it reads."""
@@ -257,6 +261,19 @@ class Session:
             for one in hypotheses(columns)
         ]
         return {"columns": steps, "hypotheses": best}
+
+
+@lru_cache(maxsize=CHECKPOINTS)
+def token_names(loaded: LoadedModel) -> list[str]:
+    """A name for every id of the model that can be read on a page; ids that no token has are called by their number."""
+
+    def name(token: int) -> str:
+        try:
+            return names(loaded, [token])[0]
+        except InputError:
+            return f"id {token}"
+
+    return [name(token) for token in range(max(loaded.model.config.vocab_size, loaded.tokenizer.size))]
 
 
 def edits_of(loaded: LoadedModel, edits: Edits) -> Edit:

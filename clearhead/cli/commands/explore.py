@@ -41,8 +41,15 @@ def explore(
         if output.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"cannot write {output}: a page is wanted, x.html")
         refuse_to_replace(output, force)
-        raise InputError("not yet")
     session = Session(str(run), checkpoint, device, threads)
+    if output is not None:
+        from clearhead.explore.single_file import page_of
+
+        page = page_of(str(run), text, checkpoint, session)
+        page.save(output)
+        said = "it computes by itself" if page.alive else "one pass, to look at: the model is too big to carry"
+        typer.echo(f"wrote {output} ({len(page.html.encode()) / 1e6:.1f} MB; {said})", err=True)
+        return
     try:
         sockets = listen(port)
     except OSError as error:
