@@ -59,6 +59,7 @@ def create_app(session: Session, port: int, token: str | None = None) -> Any:
         ],
         exception_handlers={404: not_found, 405: not_found},
     )
+    app.router.redirect_slashes = False  # a path is right or it is not there
     app.add_middleware(Guard, port=port, token=token)
     return app
 

@@ -133,10 +133,13 @@ def can_be_alive(loaded: LoadedModel) -> bool:
     tokenizer = loaded.tokenizer
     if isinstance(tokenizer, BytePair) and tokenizer.pattern not in KNOWN:
         return False
-    if not isinstance(tokenizer, BytePair | Characters | Integers):
-        return False
-    usual = flat(to_dict(ModelConfig(loaded.model.config.vocab_size)))
-    for key, value in flat(to_dict(loaded.model.config)).items():
+    return isinstance(tokenizer, BytePair | Characters | Integers) and follows(loaded.model.config)
+
+
+def follows(config: ModelConfig) -> bool:
+    """Whether forward.js knows every choice of a configuration; what it was never told of must be as usual."""
+    usual = flat(to_dict(ModelConfig(config.vocab_size)))
+    for key, value in flat(to_dict(config)).items():
         followed = FOLLOWED[key] if key in FOLLOWED else {usual.get(key)}
         if followed is not None and value not in followed:
             return False

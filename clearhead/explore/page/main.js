@@ -4,5 +4,5 @@ const app = document.getElementById("app"), shown = document.createElement("pre"
 app.append(shown);
 const source = await openSource();
 const model = await source.model();
-const made = await source.pass({ text: model.examples[0] });
-shown.textContent = `${made.text} → ${made.writing ? made.writing.text : made.scoring.text}`;
+const made = await source.pass({ text: source.first ?? model.examples[0] });
+shown.textContent = `${made.text} → ${made.answer.map(token => token.text).join(" ")}`;
