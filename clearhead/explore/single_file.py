@@ -55,14 +55,20 @@ class Page:
         return f'<iframe title="clearhead explore" srcdoc="{shown}" {frame}></iframe>'
 
 
-def page_of(run: str, text: str | None = None, checkpoint: str = "best", session: Session | None = None) -> Page:
-    """The page of a run, opened at a text; at the first of its examples unless given."""
+def page_of(
+    run: str,
+    text: str | None = None,  # the first of its examples unless given
+    checkpoint: str = "best",
+    session: Session | None = None,
+    begin: str = "",  # the state to begin with, as in the page's address: "view=look&at=decoder.2.cross.1"
+) -> Page:
+    """The page of a run, opened at a text."""
     session = session or Session(run, checkpoint)
     loaded = session.loaded()
     model = session.model()
     first = text if text is not None else (model["examples"] or [""])[0]
     made = session.read(PassRequest(first))  # also: a text that cannot be read is refused before anything is written
-    carried: dict[str, Any] = {"model": model, "training": session.training(), "first": first}
+    carried: dict[str, Any] = {"model": model, "training": session.training(), "first": first, "begin": begin}
     alive = can_be_alive(loaded)
     if alive:
         carried |= {"settings": settings_of(loaded), "tokenizer": tokenizer_of(loaded)}

@@ -18,7 +18,8 @@ export class Alive {
   /** `carried`: what single_file.py wrote; `weights`: a list of tensors. */
   constructor(carried, weights) {
     this.carried = carried;
-    this.first = carried.first;
+    this.first = carried.first; // the text to begin with
+    this.begin = carried.begin; // and the rest of the state, as in an address
     this.config = carried.model.config;
     this.settings = carried.settings;
     this.tokenizer = new Tokenizer(carried.tokenizer);

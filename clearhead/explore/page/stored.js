@@ -9,7 +9,8 @@ export class Stored {
   /** `carried`: { model, training, stored: { pass, worth, guesses }, first }; `tensors`: those of the pass. */
   constructor(carried, tensors) {
     this.carried = carried;
-    this.first = carried.first;
+    this.first = carried.first; // the text to begin with
+    this.begin = carried.begin; // and the rest of the state, as in an address
     this.kept = new Map(tensors.map(tensor => [tensor.name, tensor]));
   }
 
