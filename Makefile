@@ -15,15 +15,15 @@ $(BIN)/.venv:
 
 # One stamp for each set of packages; a change in pyproject.toml or constraints.txt installs again.
 $(BIN)/.run: $(BIN)/.venv pyproject.toml constraints.txt
-	$(PIP) -e .
+	$(PIP) -e '.[serve]'
 	@touch $@
 
 $(BIN)/.test: $(BIN)/.run
-	$(PIP) -e '.[test]'
+	$(PIP) -e '.[serve,test]'
 	@touch $@
 
 $(BIN)/.bench: $(BIN)/.test
-	$(PIP) -e '.[test,bench]'
+	$(PIP) -e '.[serve,test,bench]'
 	@touch $@
 
 # other people's libraries, for the doctor to examine; without what they depend on, which would replace our versions

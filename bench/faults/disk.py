@@ -39,6 +39,8 @@ COMMANDS = {  # what else writes files, seen from a folder with a run, an encode
     "plot": "plot run",
     "attention": "attention run '1 2 3'",
     "attention -o": "attention run '1 2 3' -o out/heads.html --force",
+    "ablate -o": "ablate run '1 2 3' -o out/worth.svg --force",
+    "explore -o": "explore run --text '1 2 3' -o out/page.html --force",
     "encode -o": "encode encoder text.txt --mean -o out/vectors.npy --force",
     "tokenizer train": "tokenizer train text.txt --vocab-size 262 --workers 1 -o out/tokenizer.json --force",
     "tokenizer convert": "tokenizer convert out/tokenizer.json out/converted.tiktoken --force",

@@ -103,7 +103,8 @@ EXTRA: dict[tuple[str, ...], list[str]] = {
     ("tokenizer", "train"): ["--workers", "1"],
     ("tokenizer", "explain"): ["--tokenizer", "{tokenizer.json}"],
     ("train",): ["--run", "{here/made}"],
-    ("attention",): ["-o", "{here/new.html}"],
+    ("attention",): ["-o", "{here/new.svg}"],
+    ("explore",): ["-o", "{here/new.html}"],  # else it would serve, and never end
 }
 ALWAYS = {"FILE", "PRESET|RUN"}  # arguments that are given though they need not be
 # Good words that the metavar alone does not give.
@@ -130,6 +131,9 @@ REFUSED = {
     ("attention", "text", LONG): "no picture has room for it",
     ("attention", "target", LONG): "no picture has room for it",
     ("attention", "layer", str(HUGE)): "no model has that many layers",
+    ("ablate", "text", ""): "there is nothing to take apart",
+    ("ablate", "text", LONG): "more than is read at once",
+    ("ablate", "target", LONG): "more than is read at once",
     ("shapes", "head", str(HUGE)): "no model has that many heads",
     ("shapes", "text", ""): "there is nothing to look at",
     ("average", "last", str(HUGE)): "so many were not kept",

@@ -17,6 +17,9 @@ MEANINGS = {
     "embedding.tokens": "a row for each id",
     "embedding.positions": "added to the scaled rows",
     "embedding.embedding": "enters the first layer",
+    "cos": "turn q and k by their place",
+    "sin": "turn q and k by their place",
+    "bias": "−m × distance",
     "q": "what each looks for",
     "k": "what each is found by",
     "v": "what each hands over",
@@ -73,9 +76,10 @@ def shallow(config: ModelConfig) -> ModelConfig:
 
 
 def spell(name: str, letters: str, tensor: Tensor) -> tuple[str, ...]:
-    """A letter for each dimension; a mask says 1 where it broadcasts."""
+    """A letter for each dimension; what is the same for all heads, as masks are, says 1 where it broadcasts."""
     named = zip(letters.split(), tensor.shape, strict=True)
-    return tuple("1" if name == "mask" and size == 1 and letter != "B" else letter for letter, size in named)
+    shared = name in ("mask", "cos", "sin")
+    return tuple("1" if shared and size == 1 and letter != "B" else letter for letter, size in named)
 
 
 def meaning(config: ModelConfig, module: str, name: str) -> str:

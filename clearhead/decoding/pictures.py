@@ -1,4 +1,4 @@
-"""Pictures of attention: every layer and head at once, as PNG, SVG, PDF or a page that tells each weight.
+"""Pictures of attention: every layer and head at once, as PNG, SVG or PDF.
 
 Dark is little and bright is much, in a colour map that people with colour-blindness read as well (cividis). Cells that
 a mask forbids are hatched, so that "was not allowed to look" and "looked and saw nothing of use" stay different. The
@@ -6,10 +6,7 @@ title says what the model read and what it answered.
 """
 
 import functools
-import html
 import io
-import json
-import re
 import textwrap
 from collections.abc import Sequence
 from itertools import groupby
@@ -21,7 +18,7 @@ from clearhead.disk import write_whole
 from clearhead.errors import InputError
 
 COLOURS, FRAME = "cividis", "#e4572e"
-FORMATS = (".png", ".svg", ".pdf", ".html")
+FORMATS = (".png", ".svg", ".pdf")
 FALLBACKS = ("DejaVu Sans", "Noto Sans", "Noto Sans CJK JP", "Noto Sans Arabic", "Noto Sans Devanagari", "Unifont")
 
 
@@ -29,9 +26,6 @@ def draw(panels: Sequence[Panel], path: Path, title: str, note: str = "") -> Non
     """Write the picture, with a note in small print below the title; the file appears whole or not at all."""
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"cannot draw {path}: its name must end in one of {', '.join(FORMATS)}")
-    if path.suffix.lower() == ".html":
-        write_whole(path, page(panels, title, note))
-        return
     from matplotlib import rc_context
 
     content = io.BytesIO()
@@ -158,113 +152,3 @@ def drawable(text: str) -> str:
     known = drawable_characters()
     text = "".join(character if ord(character) in known else f"U+{ord(character):04X}" for character in text)
     return text.replace("$", r"\$")  # not mathematics
-
-
-# ---- a page that tells each weight ---------------------------------------------------------------------------------
-
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>TITLE</title>
-<style>
-body { font: 14px system-ui, sans-serif; margin: 1.5em; color: #222; background: #fff }
-h1 { font-size: 1.2em } h2 { font-size: 1em; margin: 1.6em 0 .3em }
-.heads { display: flex; flex-wrap: wrap; gap: 1.2em }
-figure { margin: 0 } figcaption { font-size: .85em; color: #555; white-space: pre-line }
-canvas { image-rendering: pixelated; cursor: crosshair }
-.scale { display: inline-block; width: 10em; height: .8em; vertical-align: middle; margin: 0 .4em;
-  background: linear-gradient(to right, GRADIENT) }
-#told { position: sticky; top: 0; background: #fffd; padding: .4em 0; min-height: 1.4em; font-family: monospace }
-</style>
-<h1>TITLE</h1>
-NOTE
-<p>Rows look at columns. Weight, the share of a row's attention that a column gets: 0<span class="scale"></span>1;
-hatched cells are masked. Point at a cell.</p>
-<div id="told">&nbsp;</div><div id="all"></div>
-<script>
-const panels = DATA, colours = COLOURS, size = 14, told = document.getElementById("told");
-for (const panel of panels) {
-  const section = document.createElement("section"), heads = document.createElement("div");
-  section.innerHTML = `<h2>${panel.kind}, layer ${panel.layer}</h2>`;
-  heads.className = "heads"; section.append(heads); document.getElementById("all").append(section);
-  panel.weights.forEach((weights, head) => {
-    const widest = names => 7 * Math.max(...names.map(name => name.length)) + 8;
-    const left = widest(panel.rows), top = widest(panel.columns), canvas = document.createElement("canvas");
-    canvas.width = left + size * panel.columns.length; canvas.height = top + size * panel.rows.length;
-    canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${panel.kind}, layer ${panel.layer}, head ${head + 1}`);
-    const pen = canvas.getContext("2d"); pen.font = "11px monospace"; pen.textBaseline = "middle";
-    pen.textAlign = "right";
-    panel.rows.forEach((name, row) => pen.fillText(name, left - 4, top + (row + .5) * size));
-    panel.columns.forEach((name, column) => {
-      pen.save(); pen.translate(left + (column + .5) * size, top - 4); pen.rotate(-Math.PI / 2);
-      pen.textAlign = "left"; pen.fillText(name, 0, 0); pen.restore();
-    });
-    weights.forEach((line, row) => line.forEach((weight, column) => {
-      const x = left + column * size, y = top + row * size;
-      if (panel.seen[row][column]) {
-        pen.fillStyle = colours[Math.round(weight * (colours.length - 1))]; pen.fillRect(x, y, size, size);
-      } else {
-        pen.strokeStyle = "#999"; pen.beginPath();
-        pen.moveTo(x, y + size); pen.lineTo(x + size, y); pen.stroke();
-      }
-    }));
-    const marks = panel.marks.filter(mark => mark.head === head);
-    for (const mark of marks) {
-      pen.strokeStyle = "FRAME"; pen.lineWidth = 2;
-      pen.strokeRect(left + mark.columns[0] * size, top + mark.rows[0] * size,
-        mark.columns[1] * size, mark.rows[1] * size);
-    }
-    canvas.onmousemove = event => {
-      const row = Math.floor((event.offsetY - top) / size), column = Math.floor((event.offsetX - left) / size);
-      if (row < 0 || column < 0 || row >= panel.rows.length || column >= panel.columns.length) return;
-      const seen = panel.seen[row][column], weight = weights[row][column];
-      told.textContent = `${panel.kind}, layer ${panel.layer}, head ${head + 1}: ` +
-        `${panel.rows[row]} → ${panel.columns[column]}  ${seen ? weight.toFixed(3) : "masked"}`;
-    };
-    const figure = document.createElement("figure"), caption = document.createElement("figcaption");
-    caption.textContent = [`head ${head + 1}, entropy ${panel.entropies[head].toFixed(1)} bits`,
-      ...marks.map(mark => mark.line)].join("\\n");
-    figure.append(canvas, caption); heads.append(figure);
-  });
-}
-</script></html>
-"""
-
-
-def page(panels: Sequence[Panel], title: str, note: str = "") -> str:
-    """One file without anything from outside; pointing at a cell tells its weight."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    data = [
-        {
-            "kind": panel.kind,
-            "layer": panel.layer,
-            "rows": panel.rows,
-            "columns": panel.columns,
-            "seen": panel.may_attend.int().tolist(),
-            "weights": [[[round(w, 4) for w in row] for row in head] for head in panel.weights.tolist()],
-            "entropies": panel.entropies,
-            "marks": [
-                {
-                    "head": mark.head,
-                    "line": mark.line,
-                    "rows": (mark.rows.start, len(mark.rows)),  # the first, and how many
-                    "columns": (mark.columns.start, len(mark.columns)),
-                }
-                for mark in panel.marks
-            ],
-        }
-        for panel in panels
-    ]
-    colours = [to_hex(colormaps[COLOURS](i / 63)) for i in range(64)]
-    # "</" would end the script early, whatever the text says
-    inside = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
-    values = {
-        "TITLE": html.escape(title),
-        "NOTE": f"<p>{html.escape(note)}</p>" if note else "",
-        "GRADIENT": ", ".join(colours),
-        "COLOURS": json.dumps(colours),
-        "FRAME": FRAME,
-        "DATA": inside,
-    }
-    return re.sub(r"\b[A-Z]{4,}\b", lambda found: values[found[0]], PAGE)  # in one go: a text may hold these words

@@ -14,6 +14,7 @@ from clearhead.model.cache import KVCache
 from clearhead.model.config import ModelConfig
 from clearhead.model.masks import combine, document_mask, padding_mask, window_mask
 from clearhead.model.positions import RELATIVE, positions_in_documents, token_positions
+from clearhead.model.trace import tap
 
 
 @dataclass(frozen=True)
@@ -68,4 +69,9 @@ class AttentionInputsBuilder(nn.Module):
         if self.window is not None and self.window < longest:
             may_attend = combine(may_attend, window_mask(positions, keys, self.window))
         relative = {} if self.relative is None else self.relative(positions, keys, like)
+        if "bias" in relative:
+            relative["bias"] = tap("bias", relative["bias"], "B H S T")
+        if "rotation" in relative:
+            cos, sin = relative["rotation"]
+            relative["rotation"] = tap("cos", cos, "B H S d/2"), tap("sin", sin, "B H S d/2")
         return AttentionInputs(may_attend, causal, positions, longest, **relative)

@@ -5,12 +5,17 @@ identity. Inside `with trace(model) as t:` it records, and `t["decoder.layers.0.
 tensor: the path of the module that was running, then the name. While one is taken, attention and dropout run as they
 read, because their fused twins never make the tensors worth looking at; norms and activations hide none. A trace
 belongs to the thread and the model it was opened for: passes of others, at the same time, are not recorded.
+
+A trace can also change what it sees: `edit={"decoder.layers.0.cross_attention.weights": even}` gives each tensor of
+that name to the function `even` as it is made, and the pass goes on with what comes back. A head silenced, a mask
+lifted, an activation swapped in from another input: cause, where looking alone gives correlation.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from fnmatch import fnmatchcase
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -20,6 +25,7 @@ from torch import Tensor, nn
 from clearhead.disk import make_folder, write_whole
 from clearhead.errors import InputError
 
+Edit = Mapping[str, Callable[[Tensor], Tensor]]  # by name; `*` stands for anything, "name#2" for the second time only
 _current: "ContextVar[Trace | None]" = ContextVar("trace", default=None)  # each thread has its own
 _counting = Lock()
 _open = 0  # traces being taken in any thread; while there is none, nobody asks further
@@ -39,10 +45,12 @@ def recording() -> bool:
 class Trace:
     """Named tensors in the order they were made, with the letters of their dimensions."""
 
-    def __init__(self) -> None:
+    def __init__(self, edit: Edit | None = None) -> None:
         self.tensors: dict[str, Tensor] = {}
         self.letters: dict[str, str] = {}
         self.scope: list[str] = []
+        self.edit = edit or {}
+        self.edited: set[str] = set()  # the names of `edit` that have met a tensor
 
     def record(self, name: str, tensor: Tensor, letters: str) -> Tensor:
         """Keep a copy of the tensor; returns what the pass goes on with."""
@@ -52,6 +60,10 @@ class Trace:
         unique, number = path, 2
         while unique in self.tensors:  # a module that runs twice in one pass keeps both
             unique, number = f"{path}#{number}", number + 1
+        for wanted, change in self.edit.items():
+            if wanted == unique or fnmatchcase(path, wanted):
+                self.edited.add(wanted)
+                tensor = replaced(tensor, change, unique)
         self.tensors[unique] = tensor.detach().clone()
         self.letters[unique] = letters
         return tensor
@@ -108,16 +120,26 @@ class Trace:
         return result
 
 
+def replaced(tensor: Tensor, change: Callable[[Tensor], Tensor], name: str) -> Tensor:
+    """What an edit makes of a tensor. It gets a copy, because it may write into what it is given."""
+    made = change(tensor.clone())
+    if not isinstance(made, Tensor) or made.shape != tensor.shape or made.dtype != tensor.dtype:
+        found = f"{made.dtype} {tuple(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
+        raise InputError(f"the edit of {name} gave {found}; wanted {tensor.dtype} {tuple(tensor.shape)}, as it was")
+    return made
+
+
 @contextmanager
-def trace(model: nn.Module | None = None) -> Iterator[Trace]:
+def trace(model: nn.Module | None = None, edit: Edit | None = None) -> Iterator[Trace]:
     """Record every named tensor of the passes that this thread makes through `model` inside the `with`.
 
-    Without a model: of everything this thread computes, by bare names, such as a call of `attention` alone.
+    Without a model: of everything this thread computes, by bare names, such as a call of `attention` alone. `edit`
+    replaces tensors as they are made, and the trace holds what they were replaced by.
     """
     global _open
     if _current.get() is not None:
         raise InputError("a trace is being taken already; traces do not nest")
-    taken = Trace()
+    taken = Trace(edit)
     if model is None:
         taken.scope.append("")
 
@@ -141,6 +163,9 @@ def trace(model: nn.Module | None = None) -> Iterator[Trace]:
         _open += 1
     try:
         yield taken
+        unmet = [name for name in taken.edit if name not in taken.edited]
+        if unmet:  # a slip in a name would look like a piece that does not matter
+            raise InputError(f"no tensor to edit is called {unmet[0]!r}; recorded: {', '.join(taken) or 'none'}")
     finally:
         with _counting:
             _open -= 1

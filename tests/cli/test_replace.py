@@ -14,6 +14,8 @@ CASES = [
     "tokenizer convert a.json folder/",
     "tokenizer convert a.json folder/merges.txt",
     "attention pairs cat -o heads.html",
+    "ablate pairs cat -o worth.svg",
+    "explore pairs --text cat -o page.html",
     "encode encoder lines.txt --mean -o vectors.npy",
 ]
 
@@ -31,7 +33,7 @@ def test_nothing_is_replaced_without_being_told(
     (tmp_path / "lines.txt").write_text("the cat sat on the mat\n" * 9)
     if "convert" in words:
         assert run(monkeypatch, *TRAIN.split()) == 0
-    elif "attention" in words:
+    elif "pairs" in words:
         small_run(tmp_path / "pairs", "encoder-decoder")
     elif "encode" in words:
         small_run(tmp_path / "encoder", "encoder")

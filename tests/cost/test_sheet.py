@@ -12,7 +12,7 @@ from clearhead.model import PRESETS, ModelConfig, build, configure, trace
 # sizes that no two letters share, so that a swapped dimension cannot hide
 SIZE = Size(batch=3, length=11, source_length=7)
 SMALL: dict[str, Any] = {"vocab_size": 89, "d_model": 40, "heads": 4, "kv_heads": 2, "d_ff": 56}
-NUMBERS = {"B": 3, "D": 40, "H": 4, "G": 2, "d": 10, "F": 56, "V": 89, "1": 1}
+NUMBERS = {"B": 3, "D": 40, "H": 4, "G": 2, "d": 10, "d/2": 5, "F": 56, "V": 89, "1": 1}
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -64,6 +64,8 @@ def test_what_is_said_of_a_tensor_is_true_of_this_model() -> None:
 
 def test_masks_show_where_they_broadcast() -> None:
     masks = {(row.stack, row.module): row.letters for row in sheet(configure("tiny"), SIZE) if row.name == "mask"}
+    turned = [row for row in sheet(configure("llama", **SMALL), SIZE) if row.name in ("cos", "sin")]
+    assert [row.letters for row in turned] == [("B", "1", "S", "d/2")] * 2
     assert masks == {
         ("encoder", "self_attention"): ("B", "1", "1", "T"),
         ("decoder", "self_attention"): ("B", "1", "S", "T"),

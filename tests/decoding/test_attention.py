@@ -1,8 +1,6 @@
 """Attention by name and as pictures, on tasks whose alignment is known: copying and reversing."""
 
-import json
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,7 +14,7 @@ import clearhead
 from clearhead.decoding.alignment import entropy, one_alignment
 from clearhead.decoding.attention import CROSS, ENCODER, MASKED, Mark, attention_panels
 from clearhead.decoding.load import LoadedModel
-from clearhead.decoding.pictures import draw, drawable, figure, page, title_of
+from clearhead.decoding.pictures import draw, drawable, figure, title_of
 from clearhead.errors import InputError
 from clearhead.training.config import load_recipe
 from clearhead.training.session import train
@@ -116,7 +114,7 @@ def test_panels_of_other_models(tmp_path: Path) -> None:
     assert first.may_attend.sum(-1).max() == 3
 
 
-@pytest.mark.parametrize("ending", [".png", ".svg", ".pdf", ".html"])
+@pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
 def test_pictures(tmp_path: Path, ending: str) -> None:
     model = clearhead.load(small_run(tmp_path / "run", "encoder-decoder"))
     panels = attention_panels(model, "a $ </script>日", target="a dog")
@@ -133,14 +131,6 @@ def test_pictures(tmp_path: Path, ending: str) -> None:
         assert sum("bits" in str(text) for text in texts) == 12
         assert "</s>" in texts
         assert any("share of a row's attention" in str(text) for text in texts)
-    elif ending == ".html":
-        content = path.read_text()
-        written = re.search(r"const panels = (.*), colours", content)
-        assert written is not None
-        data = json.loads(written[1].replace("<\\/", "</"))
-        assert data[4]["weights"][0][0] == pytest.approx(panels[4].weights[0, 0].tolist(), abs=1e-4)
-        assert content.count("</script>") == 1
-        assert "http" not in content
 
 
 def test_each_head_is_drawn_once_with_its_marks_and_a_colour_bar(tmp_path: Path) -> None:
@@ -156,10 +146,6 @@ def test_each_head_is_drawn_once_with_its_marks_and_a_colour_bar(tmp_path: Path)
     assert [len(axis.patches) for axis in heads] == [0, 1, 0, 0]
     assert heads[1].patches[0].get_bbox().bounds == (-0.5, 0.5, 3, 2)
     assert {"a cat  →  a dog", "framed: the cat"} <= {text.get_text() for text in made.texts}
-    written = re.search(r"const panels = (.*), colours", page(cross, ""))
-    assert written is not None
-    told = json.loads(written[1])
-    assert told[0]["marks"] == [{"head": 1, "line": "reads the cat", "rows": [1, 2], "columns": [0, 3]}]
 
 
 def test_nothing_is_drawn_over_anything_else_or_outside(tmp_path: Path) -> None:
@@ -190,9 +176,7 @@ def test_pictures_that_cannot_be_drawn(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"must end in one of \.png"):
         draw([], tmp_path / "x.bmp", "")
     with pytest.raises(InputError, match="cannot write"):
-        draw([], tmp_path / "no" / "x.html", "")
-    assert page([], "<b>").count("&lt;b&gt;") == 2
-    assert "const panels = [], colours" in page([], "DATA and NOTE")  # the words of the form are words of a text, too
+        draw([], tmp_path / "no" / "x.svg", "")
 
 
 def test_what_no_font_can_draw_has_a_code_point() -> None:

@@ -21,7 +21,7 @@ from clearhead.model.trace import Trace, recording, tap
 from tests.model.helpers import KINDS, close, lengths_to_real, model, normal, tokens
 
 S, T = 5, 7
-SIZES = {"B": 3, "S": S, "T": T, "D": 24, "H": 4, "G": 2, "d": 6, "F": 40, "V": 29, "C": 11}
+SIZES = {"B": 3, "S": S, "T": T, "D": 24, "H": 4, "G": 2, "d": 6, "d/2": 3, "F": 40, "V": 29, "C": 11}
 
 
 def inputs(kind: str) -> tuple[Tensor, ...]:
@@ -255,3 +255,93 @@ def test_compiles_whole(backend: str) -> None:
     built, ids = model(decoder_layers=1).float(), tokens(2, 9)
     with torch.no_grad():
         close(torch.compile(built, fullgraph=True, backend=backend)(ids), built(ids), 1e-5)
+
+
+# ---- edits on the way ----------------------------------------------------------------------------------------------
+
+
+def test_an_edit_replaces_the_tensor_and_the_pass_goes_on_with_it() -> None:
+    built = model("encoder-decoder")
+    name = "decoder.layers.1.cross_attention.context"
+
+    def silence(context: Tensor) -> Tensor:
+        context[:, 2] = 0  # in place: an edit has a copy of its own
+        return context
+
+    with torch.no_grad(), clearhead.trace(built) as before:
+        built(*inputs("encoder-decoder"))
+    with torch.no_grad(), clearhead.trace(built, edit={name: silence}) as after:
+        logits = built(*inputs("encoder-decoder"))
+    earlier = list(before)[: list(before).index(name)]
+    assert len(earlier) > 20
+    assert all(torch.equal(before[one], after[one]) for one in earlier)
+    assert after[name][:, 2].count_nonzero() == 0
+    assert torch.equal(after[name][:, 1], before[name][:, 1])
+    by_hand = built.decoder.layers[1].cross_attention.out(after[name].transpose(1, 2).flatten(-2))
+    close(after["decoder.layers.1.cross_attention.output"], by_hand)
+    assert not torch.allclose(logits, before["output.logits"])
+
+
+def test_an_edit_meets_every_tensor_of_its_name_or_one_by_number() -> None:
+    built = model("encoder-decoder")
+    seen: list[tuple[str, int]] = []
+
+    def note(what: str) -> Any:
+        def change(tensor: Tensor) -> Tensor:
+            seen.append((what, tensor.size(1)))
+            return tensor
+
+        return change
+
+    edit = {
+        name: note(name)
+        for name in ("embedding.positions", "embedding.positions#2", "decoder.layers.*.self_attention.mask")
+    }
+    with torch.no_grad(), clearhead.trace(built, edit=edit) as taken:
+        found = built(*inputs("encoder-decoder"))
+    both, second, masks = edit
+    assert [what for what, _ in seen] == [both, both, second, masks, masks]
+    assert [length for _, length in seen[:3]] == [T, S, S]
+    with torch.no_grad():
+        close(found, built(*inputs("encoder-decoder")))  # edits that give back what they got change nothing
+    assert len(taken) > 20
+
+
+def test_activations_are_swapped_in_from_another_input() -> None:
+    """With the last layer's state of another input, the output is the other's; so with all states of one position."""
+    built = model("decoder")
+    with torch.no_grad():
+        with clearhead.trace(built) as other:
+            wanted = built(tokens(3, S, seed=5))
+        name = f"decoder.layers.{len(built.decoder.layers) - 1}.feed_forward_residual.residual"
+        with clearhead.trace(built, edit={name: lambda _: other[name]}):
+            close(built(tokens(3, S)), wanted)
+
+
+def test_an_edit_is_refused_by_name() -> None:
+    built = model("decoder")
+    good, bad = "output.logits", "decoder.layers.0.attention.weights"
+    unmet = r"no tensor to edit is called 'decoder\.layers\.0\.attention\.weights'; recorded: embedding\.tokens"
+    with (
+        pytest.raises(clearhead.InputError, match=unmet),
+        clearhead.trace(built, edit={good: torch.neg, bad: torch.neg}),
+    ):
+        built(tokens(1, 3))
+    wrong: tuple[tuple[Any, str], ...] = (
+        (lambda t: t[:, :1], r"the edit of output\.logits gave torch\.float64 \(1, 1, 29\); wanted .* \(1, 3, 29\)"),
+        (lambda t: t.half(), r"gave torch\.float16"),
+        (lambda t: None, r"gave NoneType"),
+    )
+    for change, said in wrong:
+        with pytest.raises(clearhead.InputError, match=said), clearhead.trace(built, edit={good: change}):
+            built(tokens(1, 3))
+        assert not recording()
+
+
+def test_without_an_edit_a_trace_is_bit_for_bit_the_pass() -> None:
+    built = model("decoder", kernels="plain")
+    with torch.no_grad():
+        wanted = built(tokens(2, 7))
+        with clearhead.trace(built, edit={}):
+            assert torch.equal(built(tokens(2, 7)), wanted)
+        assert torch.equal(built(tokens(2, 7)), wanted)  # and leaves nothing behind

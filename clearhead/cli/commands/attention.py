@@ -19,7 +19,7 @@ def attention(
             "-o",
             "--output",
             metavar="OUT",
-            help="x.png, x.svg, x.pdf, or x.html to point at cells; RUN/plots/attention.png unless given.",
+            help="x.png, x.svg, x.pdf, or x.html: the page of `explore`; RUN/plots/attention.png unless given.",
         ),
     ] = None,
     force: Force = False,
@@ -32,7 +32,7 @@ def attention(
 
     Rows look at columns. The decoder's rows are named by the token being predicted. Masked cells are hatched; above
     each head stands its entropy, averaged over rows: 0 bits if it looks at one token only. The title says what the
-    model answered.
+    model answered. As x.html it is the page of `clearhead explore`, in one file, opened at the heads.
 
     \b
     Examples:
@@ -57,6 +57,11 @@ def attention(
     kinds = {"encoder": ENCODER, "masked": MASKED, "cross": CROSS}
     if output is not None:
         refuse_to_replace(output, force)
+    if output is not None and output.suffix.lower() == ".html":
+        if target is not None:
+            raise InputError("--target is for pictures: the page writes its own answer, and takes others there")
+        write_page(run, text, output, layer, kind, checkpoint)
+        return
     model = load(run, checkpoint)
     panels = [
         panel
@@ -70,4 +75,25 @@ def attention(
         output = run / "plots" / "attention.png"
         output.parent.mkdir(exist_ok=True)
     draw(panels, output, title_of(text, answer(model, text) if target is None else target, given=target is not None))
+    typer.echo(f"wrote {output}", err=True)
+
+
+def write_page(run: Path, text: str, output: Path, layer: int | None, kind: str | None, checkpoint: str) -> None:
+    """The page of `clearhead explore` in one file, opened at the heads of a layer and kind."""
+    from clearhead.errors import InputError
+    from clearhead.explore.interventions import places
+    from clearhead.explore.session import Session
+    from clearhead.explore.single_file import page_of
+
+    session = Session(str(run), checkpoint)
+    wanted = {"encoder": ("encoder", "self"), "masked": ("decoder", "self"), "cross": ("decoder", "cross")}
+    found = [
+        place
+        for place in places(session.loaded().model.config)
+        if (layer is None or place.layer + 1 == layer) and (kind is None or (place.stack, place.kind) == wanted[kind])
+    ]
+    if not found:
+        asked = [f"--layer {layer}"] * (layer is not None) + [f"--kind {kind}"] * (kind is not None)
+        raise InputError(f"{run} has no attention of {' and '.join(asked)}")
+    page_of(str(run), text, checkpoint, session, begin=f"view=look&at={found[-1]}.1").save(output)
     typer.echo(f"wrote {output}", err=True)

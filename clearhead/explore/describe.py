@@ -1,0 +1,192 @@
+"""What the page knows of a run before any text is read: sizes, attentions, switches, examples, and the lines of code
+that compute what it shows, read from the installed package itself."""
+
+from collections.abc import Iterable
+from importlib.resources import files
+from typing import Any
+
+from clearhead import __version__
+from clearhead.decoding.load import LoadedModel
+from clearhead.errors import InputError
+from clearhead.explore.interventions import SWITCHES, masked_places, places
+from clearhead.explore.readings import Reading
+from clearhead.model import ModelConfig
+from clearhead.run import Run
+from clearhead.settings import to_dict
+from clearhead.tokenizer.bytepair import BytePair
+from clearhead.tokenizer.explain import show
+
+FORMAT = "clearhead-explore-1"
+MOST_WORDS = 64  # whose merges are shown
+
+# what the lab found about training without a piece; a test holds the words to docs/lab
+VERDICTS = {
+    "scaling": (
+        "does not hold here",
+        "Gradients shrink less than the claim has it, but training at d = 256 ends 0.96 ± 0.17 nats higher without.",
+    ),
+    "causal-mask": (
+        "holds",
+        "A model trained without reaches a low loss by reading the answer, and fails when there is no future to read.",
+    ),
+    "positions": (
+        "does not hold here",
+        "About length, not order: sinusoids do not carry a model to eight times its length; ALiBi does.",
+    ),
+    "heads": (
+        "holds only if",
+        "… one speaks of where heads look: trained with one head, the tiny model's loss is lowest.",
+    ),
+    "norm-and-residual": (
+        "holds only if",
+        "… the stack is deep: trained without, two layers do no worse; 24 layers do.",
+    ),
+}
+
+# the lines beside each step of view 3: file, and the first and last line as they begin there
+CODE: dict[str, tuple[str, str, str]] = {
+    "tokens": ("tokenizer/bytepair.py", 'symbols = "".join(map(look_up, self._split(text)))', ""),
+    "embedding": ("model/embedding.py", 'x = tap("tokens"', 'x = x + tap("positions"'),
+    "norm": ("model/norm.py", "wide = x.to(", "normal = (centred"),
+    "projections": ("model/attention.py", "q = self.split_heads(self.query(x)", "v = self.split_heads("),
+    "rotation": ("model/attention.py", "if inputs.rotation is not None:", "q, k = rotate("),
+    "scores": ("model/attention.py", "scores = (q / math.sqrt(q.size(-1))) @", ""),
+    "mask": ("model/attention.py", 'may_attend = tap("mask"', "scores = scores.masked_fill("),
+    "softmax": ("model/attention.py", "top = wide.amax(", "return (powers /"),
+    "weights": ("model/attention.py", 'weights = tap("weights"', ""),
+    "mix": ("model/attention.py", "return dropout(weights,", ""),
+    "out": ("model/attention.py", 'return tap("output", self.out(', ""),
+    "residual": ("model/residual.py", 'x = tap("residual"', "return x if self.pre"),
+    "feed_forward": ("model/feedforward.py", 'hidden = tap("hidden", self.activate(self.inner', ""),
+    "feed_forward_out": ("model/feedforward.py", 'return tap("output"', ""),
+    "logits": ("model/heads.py", 'return tap("logits"', ""),
+}
+
+EXAMPLES = {
+    "dates": ("3 mars 2029", "Samstag, 3. März 2029", "2029年3月3日"),
+    "copy": ("3 1 2", "5 5 1 0 4", "9 8 7"),
+    "reverse": ("3 1 2", "5 5 1 0 4", "9 8 7"),
+    "sort": ("3 1 2", "5 5 1 0 4", "9 8 7"),
+    "count": ("3 1 2 3", "5 5 1 0 5", "9 8 7"),
+}
+OTHERS = {
+    "encoder-decoder": ("A dog runs.", "Two people walk along the street.", "A man is cooking."),
+    "decoder": ("To be, or not", "The king", "def main("),
+    "encoder": ("To be, or <mask> to be", "The <mask> is dead.", "All the world's a <mask>."),
+}
+
+
+def describe(loaded: LoadedModel, run: Run, checkpoint: str) -> dict[str, Any]:
+    """The model and its run."""
+    config = loaded.model.config
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "run": run.path.name,
+        "checkpoint": run.checkpoint(checkpoint).name,
+        "kind": config.kind,
+        "config": to_dict(config),
+        "letters": letters(config),
+        "parameters": sum(parameter.numel() for parameter in loaded.model.parameters()),
+        "dtype": str(loaded.model.embedding.weight.dtype).removeprefix("torch."),
+        "tokenizer": type(loaded.tokenizer).__name__,
+        "special": loaded.tokenizer.special,
+        "attentions": [
+            {
+                "at": str(place),
+                "path": place.path,
+                "stack": place.stack,
+                "layer": place.layer + 1,
+                "kind": place.kind,
+                "heads": config.heads,
+                "kv_heads": config.key_value_heads,
+                "masked": place in masked_places(config),
+            }
+            for place in places(config)
+        ],
+        "switches": [described_switch(name) for name, switch in SWITCHES.items() if switch.edit(config)],
+        "examples": examples(loaded, run),
+        "label_smoothing": _number(run, "label_smoothing"),
+        "steps": _number(run, "steps"),
+        "code": {name: lines for name in CODE if (lines := code_lines(name)) is not None},
+    }
+
+
+def letters(config: ModelConfig) -> dict[str, int]:
+    """The sizes by the letters that shapes are written in."""
+    sizes = {"D": config.d_model, "H": config.heads, "G": config.key_value_heads, "d": config.d_head}
+    return {**sizes, "F": config.d_ff, "V": config.vocab_size}
+
+
+def described_switch(name: str) -> dict[str, Any]:
+    switch = SWITCHES[name]
+    verdict, why = VERDICTS.get(switch.experiment, ("", ""))
+    row = {"id": name, "name": switch.name, "code": switch.code, "experiment": switch.experiment}
+    return {**row, "verdict": verdict, "why": why}
+
+
+def examples(loaded: LoadedModel, run: Run) -> list[str]:
+    """Three texts to begin with, that this tokenizer can read."""
+    data = run.settings.get("data", {})
+    task = data.get("task") if isinstance(data, dict) else None
+    wanted = EXAMPLES.get(task, OTHERS[loaded.model.config.kind]) if isinstance(task, str) else None
+    return list(filter(lambda text: _readable(loaded, text), wanted or OTHERS[loaded.model.config.kind]))
+
+
+def _readable(loaded: LoadedModel, text: str) -> bool:
+    try:
+        return bool(loaded.tokenizer.encode_ordinary(text))
+    except InputError:
+        return False
+
+
+def _number(run: Run, key: str) -> Any:
+    settings = run.settings.get("training", {})
+    found = settings.get(key) if isinstance(settings, dict) else None
+    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+def code_lines(name: str) -> dict[str, Any] | None:
+    """The lines of the installed package that do a step, with their file and number; None if they were changed."""
+    file, first, last = CODE[name]
+    text = files("clearhead").joinpath(file).read_text(encoding="utf-8").splitlines()
+    start = next((number for number, line in enumerate(text) if line.strip().startswith(first)), None)
+    if start is None:
+        return None
+    end = start
+    if last:
+        end = next((n for n in range(start, min(start + 12, len(text))) if text[n].strip().startswith(last)), start)
+    lines = text[start : end + 1]
+    indent = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
+    return {"file": f"clearhead/{file}", "line": start + 1, "text": "\n".join(line[indent:] for line in lines)}
+
+
+def pieces(loaded: LoadedModel, text: str) -> list[dict[str, Any]] | None:
+    """Each word of a text with its bytes and every merge as it happens; None where tokens are not merged bytes."""
+    tokenizer = loaded.tokenizer
+    if not isinstance(tokenizer, BytePair):
+        return None
+    result = []
+    for word in tokenizer.split(text)[:MOST_WORDS]:
+        begun, steps = tokenizer.explain(word)
+        merges = [{"rank": rank, "pieces": _shown(after)} for rank, _, after in steps]
+        row = {"word": show(word.encode("utf-8", "surrogateescape")), "bytes": _shown(begun), "merges": merges}
+        result.append({**row, "ids": tokenizer.encode_ordinary(word)})
+    return result
+
+
+def _shown(tokens: Iterable[bytes]) -> list[str]:
+    return [show(token) for token in tokens]
+
+
+def cache_bytes(loaded: LoadedModel, reading: Reading) -> dict[str, Any] | None:
+    """Bytes of keys and values that decoding keeps: self-attention's grow by a token a step, cross-attention's are
+    made once, from the source. None for a model that does not write."""
+    config = loaded.model.config
+    if config.kind == "encoder":
+        return None
+    size = loaded.model.embedding.weight.element_size()
+    token = 2 * config.decoder_layers * config.key_value_heads * config.d_head * size  # keys and values
+    crossing = config.kind == "encoder-decoder"
+    steps = [token * (len(reading.prompt) + number) for number in range(len(reading.answer))]
+    return {"token": token, "self": steps, "cross": token * len(reading.source) if crossing else 0}
