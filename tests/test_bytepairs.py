@@ -24,11 +24,12 @@ def test_the_merges_are_those_of_the_tokenizer() -> None:
         assert [(spelled[left], spelled[right]) for left, right in mine] == learned(words, 12)
 
 
-@given(st.text())
+MERGES = learn_merges({tuple(b"lower"): 5, tuple(b"lowest"): 3, tuple("größe".encode()): 2}, 20)
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",)), max_size=20))
 def test_every_text_comes_back(text: str) -> None:
-    merges = learn_merges({tuple(b"lower"): 5, tuple(b"lowest"): 3, tuple("größe".encode()): 2}, 20)
-    if text.isprintable():
-        assert decode(encode(text, merges), merges) == text
+    assert decode(encode(text, MERGES), MERGES) == text
 
 
 def test_words_become_fewer_tokens() -> None:
