@@ -202,7 +202,7 @@ def explain(
         called=called(trial, outcome),
         got=got,
         wanted=wanted,
-        likely=likely or guess(kind, only),
+        likely=likely or guess(kind, only, error),
         only=only,
         line=line or point_at(written, mistakes),
     )
@@ -239,8 +239,15 @@ def called(trial: Trial, outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def guess(kind: str, only: str) -> tuple[Likely, ...]:
+def guess(kind: str, only: str, error: BaseException | None) -> tuple[Likely, ...]:
     """Where no cause is known: what the pattern says."""
+    if kind == "runs" and isinstance(error, RuntimeError | IndexError) and re.search("size|shape|dimension", str(error)):
+        said = "two shapes do not fit in this line: print them, and compare with the letters above"
+        return (Likely("shape-mismatch", said),)
+    if kind == "gradients":
+        return (Likely("detached", "something on the way is cut off from the graph: .data, .detach, .item, no_grad?"),)
+    if kind == "again":
+        return (Likely("stale-state", "something is remembered from one call to the next"),)
     if only == "B = 1":
         return (Likely("batch-coupled", "rows of the batch mix: a dimension is taken for the batch"),)
     if only == "S = T":

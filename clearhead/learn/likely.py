@@ -96,7 +96,9 @@ def rank(
     first: int = 0,
 ) -> tuple[tuple[Likely, ...], tuple[Mistake | None, ...]]:
     """The likely causes, most likely first, and the mistakes they stand for."""
-    found, passed, says = ask_properties(exercise, part, parts, seed)
+    # of a part that fails on plain arguments, properties say nothing
+    runs = not theirs or theirs[0].error is None
+    found, passed, says = ask_properties(exercise, part, parts, seed) if runs else ({}, set(), {})
     scores: dict[str, float] = {}
     mistakes: dict[str, Mistake] = {}
     for mistake in exercise.mistakes:
@@ -111,7 +113,7 @@ def rank(
     told = dict.fromkeys(mistake.id for mistake in exercise.mistakes if mistake.part == part)
     titles = {}
     for place, (id, title) in enumerate(doctors(found, passed)):
-        if id in told or place == 0:
+        if id in told:
             titles[id] = title
             scores[id] = max(scores.get(id, 0.0), DOCTOR - 0.1 * place)
     for mistake in exercise.mistakes:

@@ -35,7 +35,7 @@ def load_exercise(
 ) -> ModuleType:
     """The learner's file of an exercise; earlier ones are the learner's if they are in `own`, and otherwise ours."""
     sys.dont_write_bytecode = True  # nothing is written into the learner's folder
-    sys.path.insert(0, str(folder))
+    sys.path.append(str(folder))  # last: a file named random.py must not stand in the way of Python's own
     for other in course.values():
         module = names[other.name].removesuffix(".py")
         sys.modules.pop(module, None)
