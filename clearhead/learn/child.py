@@ -1,4 +1,4 @@
-"""Where the learner's code runs: a process of its own for every check, with limits, forked from one that has torch ready.
+"""Where the learner's code runs: a process of its own for every check, with limits, forked from one with torch ready.
 
 `python -m clearhead.learn.child` reads requests, one JSON object a line, and answers each with a line: perhaps some
 `{"progress": …}`, and then `{"verdict": …}`. Whatever the learner's code does (an endless loop, sys.exit, output,
@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -22,7 +23,7 @@ from typing import Any
 from clearhead.learn.exercise import Exercise
 from clearhead.learn.exercises import course, file_names
 from clearhead.learn.judge import check
-from clearhead.learn.load import load_exercise
+from clearhead.learn.load import load_exercise, stand_in_for_others
 from clearhead.learn.verdict import BROKEN, Line, Verdict
 
 PATIENCE = 6  # times the processor seconds a check may take: seconds on the clock, for what sleeps or waits
@@ -92,15 +93,13 @@ def judge_file(request: dict[str, Any], tell: Tell) -> Verdict:
     try:
         limit(request.get("seconds") or exercise.seconds, folder)
         own = request.get("own", ())
+        if request.get("task"):
+            return finish_course(request, folder, tell)
         module = load_exercise(folder, exercise, course(), {**names, exercise.name: file}, own)
         reading = False
         missing = [part for part in exercise.parts if not hasattr(module, part)]
         if missing:
             return broken("missing", f"{missing[0]} is not defined; put it back, or `clearhead learn reset`")
-        if request.get("action", "check") != "check":
-            from clearhead.learn.ending import perform
-
-            return perform(request["action"], exercise, folder, own, request, tell)
         return check(exercise, module)
     except SyntaxError as error:
         number = error.lineno or 0
@@ -120,6 +119,15 @@ def judge_file(request: dict[str, Any], tell: Tell) -> Verdict:
             raise
         said = str(error).strip().splitlines()
         return broken("import", f"{type(error).__name__}: {said[0] if said else 'no message'}", line)
+
+
+def finish_course(request: dict[str, Any], folder: Path, tell: Tell) -> Verdict:
+    """The end: train the learner's model on a task, and save it as a run."""
+    from clearhead.learn.ending import finish
+
+    stand_in_for_others(folder, course(), file_names(), request["own"])
+    run, steps = Path(request["run"]), request.get("steps")
+    return finish(request["task"], run, steps, lambda *row: tell({"progress": row}))
 
 
 def left_running(folder: Path) -> tuple[str, ...]:
@@ -206,10 +214,8 @@ def wait(child: int, request: dict[str, Any]) -> str:
         status = code if found else None
         time.sleep(0 if found else 0.005)
     late = status is None
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)  # and what it may have started
-    except (ProcessLookupError, PermissionError):
-        pass
     if late:
         os.waitpid(child, 0)
         return "it did not end: it waits for something that never comes"

@@ -86,5 +86,7 @@ class Checker:
             elif "failed" in row:
                 raise RuntimeError(row["failed"])
             elif "ended" in row:
-                return verdict or Verdict(exercise, BROKEN, "", "ended", f"no answer: {row['ended'] or 'it just ended'}")
+                return verdict or Verdict(
+                    exercise, BROKEN, "", "ended", f"no answer: {row['ended'] or 'it just ended'}"
+                )
         return verdict or Verdict(exercise, BROKEN, "", "ended", "no answer: the process that checks has ended")

@@ -259,7 +259,8 @@ def grade(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a folder.")] = False,
     junit: Annotated[bool, typer.Option("--junit", help="JUnit XML, as continuous integration reads it.")] = False,
     course: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A TOML with the exercises to grade; those of each folder if not.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A TOML with the exercises to grade; those of each folder if not."),
     ] = None,
 ) -> None:
     """Check every exercise of many folders, each in a copy. What an exercise needs of a failed one is ours.
