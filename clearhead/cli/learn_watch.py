@@ -98,10 +98,10 @@ class Watch:
     def saved(self, files: set[str]) -> None:
         """Some files have changed: the one at hand, another exercise, or one with a bug."""
         from clearhead.learn.exercises import file_names
-        from clearhead.learn.session import bug_file
+        from clearhead.learn.session import bug_file, bug_touched
 
         for name in self.folder.order:
-            if bug_file(name) in files:
+            if bug_file(name) in files and bug_touched(self.folder, name):
                 self.check_bug(name)
                 return
             if file_names()[name] in files and name == self.folder.current:

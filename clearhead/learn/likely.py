@@ -47,7 +47,9 @@ def agreement(
     for number in order:
         trial, mine = trials[number], theirs[number]
         wrong = attempt(trial, parts, ours, Sizes(trial.sizes), seed + number)
-        if difference(mine, wrong, trial) is not None or difference(wrong, mine, trial) is not None:
+        # what fails in a special situation only may fail with other words; what always fails must fail alike
+        both_fail = number > 0 and mine.error is not None and wrong.error is not None and theirs[0].error is None
+        if not both_fail and (difference(mine, wrong, trial) or difference(wrong, mine, trial)):
             telling += 1
             if number == first:
                 return 0.0

@@ -60,6 +60,12 @@ def with_bug(exercise: Exercise) -> str:
     return head + body.replace(text, change(text, bug.changes, f"{exercise.name}, bug"))
 
 
+def bug_touched(folder: Folder, name: str) -> bool:
+    """Has the learner changed the file with the bug, or is it as we wrote it?"""
+    file = folder.path / bug_file(name)
+    return file.exists() and file.read_text(encoding="utf-8", errors="replace") != with_bug(course()[name])
+
+
 @dataclass(frozen=True)
 class Checked:
     """A verdict, and where the learner stands after it."""

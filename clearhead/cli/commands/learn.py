@@ -244,8 +244,8 @@ def finish(
 
     \b
     Examples:
-      clearhead learn finish                     # copy: a minute or two
-      clearhead learn finish --task dates        # dates in dozens of languages: up to ten minutes
+      clearhead learn finish                     # copy, in a minute or two
+      clearhead learn finish --task dates        # dates: up to ten minutes
     """
     from clearhead.cli.learn_finish import finish_course
     from clearhead.learn.folder import read_folder

@@ -82,7 +82,8 @@ def returns_losses(run: Run) -> dict[str, Any] | None:
 
 
 def starts_near_guessing(run: Run) -> dict[str, Any] | None:
-    first, guess = float(learned(run).losses[0]), math.log(run.sizes.V)
+    losses = learned(run).losses
+    first, guess = losses[0], math.log(run.sizes.V)
     if abs(first - guess) < 1.8:
         return None
     return {"got": f"a first loss of {first:.3g}", "wanted": f"about ln V = {guess:.3g}: it knows nothing yet"}
@@ -106,7 +107,6 @@ def learns_by_heart(run: Run) -> dict[str, Any] | None:
         "wanted": "all of them: one batch can be learned by heart",
         "repeats": repeats,
         "updates": moved,
-        "last_loss": float(spied.losses[-1]),
         "offset_two": (said[:, :-1] == TARGET[:, 2:])[real[:, 1:]].double().mean().item(),
     }
 
