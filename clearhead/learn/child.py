@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -202,6 +203,18 @@ def main() -> None:
                 os._exit(0)
         status = wait(child, request)
         tell({"ended": status})
+        get_ready()
+
+
+@cache
+def get_ready() -> None:
+    """While nobody waits: load what later checks need, so that every fork has it."""
+    import torch
+
+    from clearhead.doctor.causes import learned
+
+    torch.optim.Adam([torch.zeros(1)])  # the first optimizer imports more than a second's worth of modules
+    learned()
 
 
 def wait(child: int, request: dict[str, Any]) -> str:

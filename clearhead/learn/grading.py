@@ -57,15 +57,14 @@ class Grade:
         return {"folder": self.folder, "passed": self.passed, "of": len(rows), "exercises": rows}
 
 
-def grade_folders(folders: Sequence[Path], teacher: Path | None = None) -> Iterator[Grade]:
+def grade_folders(folders: Sequence[Path], checker: Checker, teacher: Path | None = None) -> Iterator[Grade]:
     """The grades, one folder after the other."""
     order = None if teacher is None else read_course(teacher, list(course()))[1]
     for path in folders:
         if not path.is_dir():
             raise InputError(f"{path} is not a folder")
-    with Checker() as checker:
-        for path in folders:
-            yield grade(path, order, checker)
+    for path in folders:
+        yield grade(path, order, checker)
 
 
 def grade(path: Path, order: Sequence[str] | None, checker: Checker) -> Grade:

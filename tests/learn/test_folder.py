@@ -1,7 +1,6 @@
 """A learner's folder: what is made, what is remembered, and that no work is lost."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,6 @@ from clearhead.learn.session import (
     start,
     with_bug,
 )
-
-
-@pytest.fixture(scope="module")
-def checker() -> Iterator[Checker]:
-    with Checker() as checker:
-        yield checker
 
 
 def write(folder: Folder, name: str, text: str) -> Path:
@@ -135,7 +128,7 @@ def test_a_damaged_progress_is_one_line(tmp_path: Path) -> None:
         read_folder(tmp_path.parent)
 
 
-def test_grading_costs_a_mistake_once(tmp_path: Path) -> None:
+def test_grading_costs_a_mistake_once(tmp_path: Path, checker: Checker) -> None:
     chosen = tmp_path / "course.toml"
     chosen.write_text('exercises = ["attention", "masks"]\n')
     good, bad = start(tmp_path / "good", chosen), start(tmp_path / "bad", chosen)
@@ -144,7 +137,7 @@ def test_grading_costs_a_mistake_once(tmp_path: Path) -> None:
         write(folder, "attention", solution("attention"))
     write(bad, "attention", solution("attention").replace(" / math.sqrt(q.size(-1))", ""))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    grades = list(grade_folders([good.path, bad.path]))
+    grades = list(grade_folders([good.path, bad.path], checker))
     assert [grade.passed for grade in grades] == [2, 1]
     row = grades[1].to_json()["exercises"][0]
     assert row["cause"] == "scale-missing"

@@ -1,6 +1,5 @@
 """Whatever a learner's file does, it becomes a message with its line, and the process that asks is unharmed."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,6 @@ from clearhead.learn.verdict import Verdict
 
 FILE = file_names()["attention"]
 BODY = "raise NotImplementedError  # your code here"
-
-
-@pytest.fixture(scope="module")
-def checker() -> Iterator[Checker]:
-    with Checker() as checker:
-        yield checker
 
 
 def checked(checker: Checker, folder: Path, text: str, **more: object) -> Verdict:

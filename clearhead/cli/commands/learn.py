@@ -271,16 +271,20 @@ def grade(
       clearhead learn grade submissions/* --json > grades.jsonl
       clearhead learn grade mine --junit > junit.xml
     """
-    from clearhead.learn.grading import grade_folders, junit_xml, table
+    from clearhead.learn.process import Checker
 
     if as_json and junit:
         raise InputError("--json and --junit: choose one")
-    grades = grade_folders(folders, course)
-    if junit:
-        typer.echo(junit_xml(list(grades)), nl=False)
-        return
-    for one in grades:
-        typer.echo(json.dumps(one.to_json()) if as_json else table(one))
+    with Checker() as checker:
+        checker.warm()
+        from clearhead.learn.grading import grade_folders, junit_xml, table
+
+        grades = grade_folders(folders, checker, course)
+        if junit:
+            typer.echo(junit_xml(list(grades)), nl=False)
+            return
+        for one in grades:
+            typer.echo(json.dumps(one.to_json()) if as_json else table(one))
 
 
 @app.command()
