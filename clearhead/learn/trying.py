@@ -106,7 +106,8 @@ def gradients(outcome: Outcome, given: list[Any], run: Run, trial: Trial) -> dic
     if not isinstance(total, Tensor) or not leaves:
         return dict.fromkeys(leaves)
     found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-    return dict(zip(leaves, found, strict=True))
+    dense = [x.to_dense() if x is not None and x.is_sparse else x for x in found]
+    return dict(zip(leaves, dense, strict=True))
 
 
 # ---- comparing -----------------------------------------------------------------------------------------------------
