@@ -153,7 +153,7 @@ def unlike_tensors(got: Any, wanted: Tensor, tolerance: float, where: str) -> Di
 def ratio(got: Tensor, wanted: Tensor) -> float | None:
     """got / wanted where it is the same number everywhere."""
     usable = wanted.abs() > 1e-9
-    if not usable.any():
+    if not usable.any() or got[~usable].abs().gt(1e-9).any():
         return None
     quotients = got[usable].double() / wanted[usable].double()
     mean = quotients.mean()
