@@ -8,7 +8,7 @@ import copy
 import inspect
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -215,6 +215,8 @@ def shrink(
     trial: Trial, parts: Mapping[str, Any], ours: Mapping[str, Any], sizes: Sizes, seed: int, kind: str
 ) -> tuple[Sizes, Outcome, Difference]:
     """Make one size after the other smaller, as long as the same kind of thing is wrong."""
+    if kind not in ("gradients", "runs"):
+        trial = replace(trial, gradients=False)
 
     def fails(smaller: Sizes) -> tuple[Outcome, Difference] | None:
         try:
