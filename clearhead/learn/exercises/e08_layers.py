@@ -206,7 +206,7 @@ EXERCISE = Exercise(
     picture=picture,
     bug=Bug(
         LAYER,
-        (("1e-5", "1e-12"),),
+        (("variance + 1e-5", "variance + 1e-12"),),
         "LayerNorm(4)(torch.tensor([[[1.0, 2.0, 3.0, 4.0]]]))  # mean 0, variance 1, as it should be",
         "ε was 1e-12: nobody sees it until a token's features are nearly equal; then noise is blown up to variance 1",
     ),
