@@ -8,6 +8,7 @@ is compared with what each mistake would have returned, and the one that agrees 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -69,6 +70,13 @@ def broadcast(x: Any, *shape: int) -> Tensor:
         raise Misfit(f"shape {tuple(x.shape)}", f"what broadcasts to {shape}") from None
 
 
+@cache
+def random_state(module: Any, arguments: tuple[Any, ...], seed: int, spread: float) -> dict[str, Tensor]:
+    """Parameters for a module of this kind and these sizes."""
+    draw = Draw(seed)
+    return {key: draw.normal(*value.shape, scale=spread) for key, value in module(*arguments).state_dict().items()}
+
+
 class Run:
     """One implementation of all parts, as trials call it: `run.attention(q, k, v)`, `run.module("FeedForward", 4, 8)`.
 
@@ -90,9 +98,7 @@ class Run:
 
     def module(self, name: str, *arguments: Any, spread: float = 0.5) -> Any:
         built = self.parts[name](*arguments).double()
-        reference = self.ours[name](*arguments).double()
-        draw = Draw(self.seed + 77)
-        state = {key: draw.normal(*value.shape, scale=spread) for key, value in reference.state_dict().items()}
+        state = random_state(self.ours[name], arguments, self.seed + 77, spread)
         found = set(built.state_dict())
         if found != set(state):
             extra, missing = sorted(found - set(state)), sorted(set(state) - found)

@@ -233,7 +233,8 @@ def right_when(trial: Trial, names: Mapping[str, Any], ours: Mapping[str, Any], 
     for said, changes in VARIATIONS.items():
         values = {letter: sizes.get(new, 0) if isinstance(new, str) else new for letter, new in changes.items()}
         varied = Sizes({**sizes, **values})
-        if not set(values) <= set(sizes) or varied == sizes:
+        others = {new for new in changes.values() if isinstance(new, str)}
+        if not {*values, *others} <= set(sizes) or varied == sizes:
             continue
         try:
             wanted = attempt(trial, ours, ours, varied, seed)
