@@ -38,15 +38,13 @@ def agreement(
 
     Nothing, if they differ on the first trial that failed.
     """
-    parts = variant(exercise, mistake)
-    if parts is None:
+    if not mistake.text and not mistake.changes:
         return 0.0
-    ours = our_parts(exercise)
     alike = telling = 0
     order = sorted(range(len(trials)), key=lambda number: (number != first, number))
     for number in order:
         trial, mine = trials[number], theirs[number]
-        wrong = attempt(trial, parts, ours, Sizes(trial.sizes), seed + number)
+        wrong = wrong_outcome(exercise, mistake, trial, seed + number)
         if difference(mine, wrong, trial) is not None or difference(wrong, mine, trial) is not None:
             telling += 1
             if number == first:
@@ -55,6 +53,14 @@ def agreement(
             telling += 1
             alike += 1
     return alike / telling if telling else 0.0
+
+
+@cache
+def wrong_outcome(exercise: Exercise, mistake: Mistake, trial: Trial, seed: int) -> Outcome:
+    """What our part makes of a trial with this mistake in it."""
+    parts = variant(exercise, mistake)
+    assert parts is not None
+    return attempt(trial, parts, our_parts(exercise), Sizes(trial.sizes), seed)
 
 
 @cache

@@ -94,7 +94,7 @@ EXERCISE = Exercise(
         "loss",
         ((MEAN, "((losses * (labels != pad)).sum(1) / (labels != pad).sum(1)).mean()"),),
         "loss(torch.zeros(1, 3, 5), torch.tensor([[1, 2, 3]]), pad=3)  # log 5 = 1.609, as it should be",
-        "each row's mean was taken first: tokens of short rows counted more; with rows of one length nobody would see it",
+        "each row's mean was taken first, so tokens of short rows counted more; with equal rows nobody would notice",
     ),
     picture=picture,
 )
