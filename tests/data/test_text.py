@@ -47,6 +47,11 @@ def test_evaluation_windows_hold_every_token_once(text: str, context: int) -> No
     assert set(batch.inputs) == {"tokens"}, "one document needs no numbers"
 
 
+def test_each_way_to_read_a_text_says_which_model_it_is_for() -> None:
+    assert (NextTokens.kind, NextTokens.head) == ("decoder", {})
+    assert (MaskedTokens.kind, MaskedTokens.head) == ("encoder", {"kind": "masked"})
+
+
 def test_training_windows_are_shifted_pieces_of_the_text() -> None:
     text = "".join(np.random.default_rng(0).choice(list(ALPHABET), 500))
     dataset = stream(text, 16, shifted=True)

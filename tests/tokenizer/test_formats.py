@@ -242,6 +242,7 @@ def test_a_tokenizer_json_we_cannot_follow_is_refused(
 
 def test_special_tokens_are_written_in_the_order_of_their_ids() -> None:
     tokenizer = train(["ab ab"], 261, special=["<s>", "</s>", "<a>"])
+    assert tokenizer.to_json().startswith('{\n "version": "1.0",\n')  # a line for each entry, for people and for diffs
     assert [(one["content"], one["id"]) for one in json.loads(tokenizer.to_json())["added_tokens"]] == [
         ("<s>", 0),
         ("</s>", 1),

@@ -53,6 +53,13 @@ def test_a_pattern_of_ones_own_is_cut_as_tokenizers_cuts_it(pattern: str, text: 
     assert Splitter(pattern)(text) == [word for word, _ in peer.pre_tokenize_str(text)]
 
 
+@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("last", ["\uffff", "\U00010000", "\U0010ffff"])
+def test_no_character_at_the_end_of_a_plane_is_lost(name: str, last: str) -> None:
+    text = f"a{last}b {last} 1{last}"
+    assert "".join(Splitter(name)(text)) == text
+
+
 def test_a_broken_pattern_is_refused() -> None:
     with pytest.raises(InputError, match=r"'\(a' is not a regular expression"):
         Splitter("(a")

@@ -28,6 +28,8 @@ def test_a_line_at_each_validation_with_a_star_at_the_best(tmp_path: Path, capsy
     # the rate is so high that some validation is worse than one before it
     train(tmp_path, metrics, Display(log, metrics, terminal=False), steps=12, peak=0.3, warmup=0, schedule="constant")
     rows = {row["step"]: row for row in read_metrics(tmp_path / "metrics.jsonl")}
+    named = {"step", "epoch", "loss", "rate", "norm", "tokens_per_second", "seconds", "validation"}
+    assert rows[12].keys() == named
     lines = [line.split("  ", 1)[1] for line in (tmp_path / "train.log").read_text().splitlines()]
     assert capsys.readouterr().err.splitlines() == lines
     best, starred = float("inf"), 0
