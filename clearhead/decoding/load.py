@@ -5,7 +5,6 @@ an encoder-decoder translates, a language model generates, both score, an encode
 """
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -18,6 +17,7 @@ from clearhead.data.pairs import source_ids, target_ids
 from clearhead.decoding.alignment import Alignment, align
 from clearhead.decoding.beam import BeamSearch, beam_search
 from clearhead.decoding.constraints import Constraints
+from clearhead.decoding.encoder_tokens import encoder_tokens
 from clearhead.decoding.fast_steps import FastDecoding
 from clearhead.decoding.greedy import greedy, walk
 from clearhead.decoding.results import Continuation, Score, Translation
@@ -29,9 +29,9 @@ from clearhead.errors import InputError, require
 from clearhead.machine import pick_device
 from clearhead.model import DecoderOnly, EncoderDecoder, EncoderOnly, Transformer
 from clearhead.ranges import MOST_THREADS
-from clearhead.run import CONFIG, SOURCE_TOKENIZER, TOKENIZER, Run
+from clearhead.run import CONFIG, Run
 from clearhead.settings import convert, from_dict
-from clearhead.tokenizer.base import MASK, Tokenizer
+from clearhead.tokenizer.base import Tokenizer
 
 CAN = {
     "encoder-decoder": "translate and score",
@@ -48,15 +48,8 @@ def load(
 ) -> "LoadedModel":
     """The model of a run, ready to use. `checkpoint` is best, latest, average or step_N."""
     opened, place = Run(run), pick_device(device)
-    model, tokenizer, source = opened.build(checkpoint), opened.tokenizer(), opened.source_tokenizer()
-    config = model.config
-    if source is None and config.source_vocab_size is not None:
-        two = f"model.source_vocab_size = {config.source_vocab_size}"
-        raise InputError(f"{opened.path / CONFIG}: {two}, but there is no {SOURCE_TOKENIZER} beside it")
-    own = config.source_vocab_size or config.vocab_size
-    for name, one, rows in ((TOKENIZER, tokenizer, config.vocab_size), (SOURCE_TOKENIZER, source, own)):
-        if one is not None and one.size > rows:
-            raise InputError(f"{opened.path / name}: the tokenizer has {one.size} tokens, the model only {rows}")
+    model = opened.build(checkpoint)
+    tokenizer, source = opened.tokenizers(model.config)
     try:
         tables = {name: convert(dict, opened.settings.get(name, {}), name) for name in ("decoding", "data")}
         settings = from_dict(DecodingSettings, tables["decoding"], "decoding.")
@@ -319,19 +312,7 @@ class LoadedModel:
 
     def tokens(self, text: str) -> list[int]:
         """A text as an encoder-only model reads it, cut where the model cannot go on; <mask> is the token."""
-        mask, most = self.tokenizer.mask_id, self._table() or self.settings.max_source
-        text = text[: 64 * most]  # the rest would be cut off as ids
-        ids: list[int] = []
-        for number, part in enumerate(re.split(self._gap, text) if mask is not None else [text]):
-            ids += [*([mask] if number and mask is not None else []), *self.tokenizer.encode_ordinary(part)]
-        before, after = self.tokenizer.around or ((), ())
-        return [*before, *ids[: most - len(before) - len(after)], *after] if ids else []
-
-    @property
-    def _gap(self) -> str:
-        """How a text says what is to be guessed: by the tokenizer's own name of it, or by ours."""
-        own = [name for name, number in self.tokenizer.special.items() if number == self.tokenizer.mask_id]
-        return "|".join(map(re.escape, own or [MASK]))
+        return encoder_tokens(self.tokenizer, text, self._table() or self.settings.max_source)
 
     def _encoded(self, lines: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
         model = cast(EncoderOnly, self.model_of_kind("encoder", "encode"))

@@ -58,6 +58,7 @@ HEADS = ("lm_head.", "cls.", "classifier.", "final_logits_bias")  # what stands 
 def describe(family: Family, settings: Mapping[str, Any], state: State) -> ModelConfig:
     """Our configuration of their settings; every key of them is used, harmless, or refused by name."""
     keys = Keys(settings)
+    keys.only(is_decoder=False, add_cross_attention=False, tie_encoder_decoder=False)
     try:
         config = family.describe(keys, state)
     except ArithmeticError as error:  # zero heads

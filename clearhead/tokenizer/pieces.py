@@ -139,7 +139,8 @@ def read_llama2c(path: str | Path, size: int) -> Pieces:
     """llama2.c's `tokenizer.bin`: the longest length, then a score, a length and the bytes of each of `size` pieces.
     The first three are the unknown, the beginning and the end."""
     content, at = read_whole(path, LARGEST), 4
-    pieces, scores = [], []
+    pieces: list[bytes] = []
+    scores: list[float] = []
     while len(pieces) < size:
         if at + 8 > len(content):
             raise InputError(f"{path}: it ends after {len(pieces)} of {size} pieces: not the tokenizer of this model")

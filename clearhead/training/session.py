@@ -116,7 +116,7 @@ def prepare(recipe: Recipe, path: Path, ranks: Ranks, log: Log) -> tuple[Splits,
     splits = build_data(recipe.data, tokenizer, recipe.tokenizer, own)
     source = splits.source_tokenizer
     sizes: tuple[int, int | None] = (splits.tokenizer.size, None if source is None else source.size)
-    if source is not None and "source_vocab_size" not in old.get("model", sizes):  # two tokenizers, one numbering
+    if source is not None and old and "source_vocab_size" not in old.get("model", {}):  # two tokenizers, one numbering
         sizes = max(splits.tokenizer.size, source.size), None
     config = recipe.model_config(splits.train.kind, splits.train.head, *sizes)
     if ranks.first:

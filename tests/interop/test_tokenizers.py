@@ -122,7 +122,7 @@ def test_refusals(tmp_path: Path) -> None:
         with pytest.raises(clearhead.InputError, match=message):
             read_tokenizers(tmp_path, {})
     (tmp_path / "tokenizer.json").unlink()
-    for content in (b"", b"\xff" * 40, b"\x0a\x05ab"):
-        (tmp_path / "tokenizer.model").write_bytes(content)
+    for damaged in (b"", b"\xff" * 40, b"\x0a\x05ab"):
+        (tmp_path / "tokenizer.model").write_bytes(damaged)
         with pytest.raises(clearhead.InputError, match=r"tokenizer\.model"):
             read_tokenizers(tmp_path, {})
