@@ -16,7 +16,7 @@ from typing import Any
 from clearhead.errors import InputError
 from clearhead.learn.exercise import Exercise, Misfit, Mistake, Run, Sizes, Trial
 from clearhead.learn.exercises import course
-from clearhead.learn.likely import ask_properties, rank, right_outcome
+from clearhead.learn.likely import rank, right_outcome
 from clearhead.learn.show import both, show
 from clearhead.learn.source import our_parts
 from clearhead.learn.trying import (
@@ -143,17 +143,36 @@ def try_part(exercise: Exercise, part: str, names: Mapping[str, Any], written: A
             failed = None if found is None else (number, found)
     if failed is not None:
         return explain(exercise, part, names, trials, theirs, failed, written)
-    findings, _, says = ask_properties(exercise, part, names, SEED)
+    return try_properties(exercise, part, names, written, trials, theirs)
+
+
+def try_properties(
+    exercise: Exercise,
+    part: str,
+    names: Mapping[str, Any],
+    written: Any,
+    trials: Sequence[Trial],
+    theirs: Sequence[Outcome],
+) -> Verdict | None:
+    """The properties that a part must have besides the right values."""
     for property in exercise.properties:
-        if property.rejects and property.part == part and property.finding in findings:
+        if not property.rejects or property.part != part:
+            continue
+        try:
+            evidence = property.ask(Run(names, our_parts(exercise), Sizes(property.sizes), SEED))
+        except Exception as error:
+            line = raised_at(error, written)
+            message = MESSAGES["runs"].format(part=part)
+            likely = guess("runs", "", error)
+            return Verdict(exercise.name, WRONG, part, "runs", message, got=show(error), likely=likely, line=line)
+        if evidence is not None:
             likely, mistakes = rank(exercise, part, names, trials, theirs, SEED)
-            evidence = findings[property.finding]
             return Verdict(
                 exercise.name,
                 WRONG,
                 part,
                 str(evidence.get("kind", "property")),
-                f"{part}: {says[property.finding]}",
+                f"{part}: {property.message}",
                 called=str(evidence.get("called", "")),
                 got=str(evidence.get("got", "")),
                 wanted=str(evidence.get("wanted", "")),
@@ -202,7 +221,7 @@ def explain(
         called=called(trial, outcome),
         got=got,
         wanted=wanted,
-        likely=likely or guess(kind, only),
+        likely=likely or guess(kind, only, error),
         only=only,
         line=line or point_at(written, mistakes),
     )
@@ -240,8 +259,19 @@ def called(trial: Trial, outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def guess(kind: str, only: str) -> tuple[Likely, ...]:
+def guess(kind: str, only: str, error: BaseException | None) -> tuple[Likely, ...]:
     """Where no cause is known: what the pattern says."""
+    if (
+        kind == "runs"
+        and isinstance(error, RuntimeError | IndexError)
+        and re.search("size|shape|dimension", str(error))
+    ):
+        said = "two shapes do not fit in this line: print them, and compare with the letters above"
+        return (Likely("shape-mismatch", said),)
+    if kind == "gradients":
+        return (Likely("detached", "something on the way is cut off from the graph: .data, .detach, .item, no_grad?"),)
+    if kind == "again":
+        return (Likely("stale-state", "something is remembered from one call to the next"),)
     if only == "B = 1":
         return (Likely("batch-coupled", "rows of the batch mix: a dimension is taken for the batch"),)
     if only == "S = T":

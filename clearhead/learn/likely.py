@@ -13,7 +13,7 @@ from typing import Any
 
 from clearhead.doctor.causes import Facts, diagnose, known
 from clearhead.doctor.finding import ERROR, Finding, plain
-from clearhead.learn.exercise import Exercise, Mistake, Run, Sizes, Trial
+from clearhead.learn.exercise import Exercise, Misfit, Mistake, Run, Sizes, Trial
 from clearhead.learn.source import change, our_parts, source_of, with_text
 from clearhead.learn.trying import Outcome, attempt, difference
 from clearhead.learn.verdict import Likely
@@ -45,7 +45,9 @@ def agreement(
     for number in order:
         trial, mine = trials[number], theirs[number]
         wrong = wrong_outcome(exercise, mistake, trial, seed + number)
-        if difference(mine, wrong, trial) is not None or difference(wrong, mine, trial) is not None:
+        # what fails in a special situation only may fail with other words; what always fails must fail alike
+        both_fail = number > 0 and mine.error is not None and wrong.error is not None and theirs[0].error is None
+        if not both_fail and (difference(mine, wrong, trial) or difference(wrong, mine, trial)):
             telling += 1
             if number == first:
                 return 0.0
@@ -102,7 +104,9 @@ def rank(
     first: int = 0,
 ) -> tuple[tuple[Likely, ...], tuple[Mistake | None, ...]]:
     """The likely causes, most likely first, and the mistakes they stand for."""
-    found, passed, says = ask_properties(exercise, part, parts, seed)
+    # of a part that fails on plain arguments, properties say nothing
+    runs = not theirs or theirs[0].error is None or isinstance(theirs[0].error, Misfit)
+    found, passed, says = ask_properties(exercise, part, parts, seed) if runs else ({}, set(), {})
     scores: dict[str, float] = {}
     mistakes: dict[str, Mistake] = {}
     for mistake in exercise.mistakes:
@@ -117,7 +121,7 @@ def rank(
     told = dict.fromkeys(mistake.id for mistake in exercise.mistakes if mistake.part == part)
     titles = {}
     for place, (id, title) in enumerate(doctors(found, passed)):
-        if id in told or place == 0:
+        if id in told:
             titles[id] = title
             scores[id] = max(scores.get(id, 0.0), DOCTOR - 0.1 * place)
     for mistake in exercise.mistakes:

@@ -30,15 +30,22 @@ def stand_in(exercise: Exercise, name: str) -> ModuleType:
     return module
 
 
+def stand_in_for_others(
+    folder: Path, course: Mapping[str, Exercise], names: Mapping[str, str], own: Collection[str]
+) -> None:
+    """Make the learner's folder importable, with our parts under the names of the files that are not in `own`."""
+    sys.dont_write_bytecode = True  # nothing is written into the learner's folder
+    sys.path.append(str(folder))  # last: a file named random.py must not stand in the way of Python's own
+    for other in course.values():
+        module = names[other.name].removesuffix(".py")
+        sys.modules.pop(module, None)
+        if other.name not in own:
+            sys.modules[module] = stand_in(other, module)
+
+
 def load_exercise(
     folder: Path, exercise: Exercise, course: Mapping[str, Exercise], names: Mapping[str, str], own: Collection[str]
 ) -> ModuleType:
     """The learner's file of an exercise; earlier ones are the learner's if they are in `own`, and otherwise ours."""
-    sys.dont_write_bytecode = True  # nothing is written into the learner's folder
-    sys.path.insert(0, str(folder))
-    for other in course.values():
-        module = names[other.name].removesuffix(".py")
-        sys.modules.pop(module, None)
-        if other.name not in own and other.name != exercise.name:
-            sys.modules[module] = stand_in(other, module)
+    stand_in_for_others(folder, course, names, own)
     return load_file(folder / names[exercise.name], names[exercise.name].removesuffix(".py"))

@@ -117,8 +117,14 @@ def earlier(exercise: Exercise, course: Mapping[str, Exercise]) -> dict[str, lis
     return dict(sorted(used.items(), key=lambda pair: list(course).index(pair[0])))
 
 
-def write_file(exercise: Exercise, course: Mapping[str, Exercise], names: Mapping[str, str], solved: bool) -> str:
-    """The learner's file: a stub, or our solution. `names` has the file name of each exercise."""
+def write_file(
+    exercise: Exercise,
+    course: Mapping[str, Exercise],
+    names: Mapping[str, str],  # the file of each exercise
+    solved: bool,
+    place: tuple[int, int] | None = None,  # its number, and of how many; as in the whole course unless given
+) -> str:
+    """The learner's file: a stub, or our solution."""
     source = source_of(exercise.source)
     pieces = [*(exercise.helpers if solved else ()), *exercise.parts]
     order = [name for name in source.nodes if name in pieces]  # as it stands in the one file
@@ -144,7 +150,8 @@ def write_file(exercise: Exercise, course: Mapping[str, Exercise], names: Mappin
     ]
     blocks = ["\n".join(imports), "\n".join(local), "\n".join(constants)]
     head = "\n\n".join(block for block in blocks if block)
-    return f"{preface(exercise, course)}\n{head}\n\n\n" + "\n\n\n".join(text) + "\n"
+    number = place or (list(course).index(exercise.name) + 1, len(course))
+    return f"{preface(exercise, number)}\n{head}\n\n\n" + "\n\n\n".join(text) + "\n"
 
 
 def tidy_imports(lines: list[str]) -> list[str]:
@@ -156,11 +163,10 @@ def tidy_imports(lines: list[str]) -> list[str]:
     return [f"{module} import {', '.join(names)}" if names else module for module, names in gathered.items()]
 
 
-def preface(exercise: Exercise, course: Mapping[str, Exercise]) -> str:
+def preface(exercise: Exercise, place: tuple[int, int]) -> str:
     """The docstring of the learner's file: what is asked, and by which rules."""
-    number = list(course).index(exercise.name) + 1
     lines = [
-        f'"""{number}/{len(course)} {exercise.name}: {exercise.question}',
+        f'"""{place[0]}/{place[1]} {exercise.name}: {exercise.question}',
         "",
         *textwrap.wrap(exercise.about, 110),
         f"In the paper: {exercise.section}." if exercise.section else "",

@@ -184,6 +184,17 @@ MISTAKES = (
         where=r"256",
     ),
     Mistake(
+        "token-number",
+        "learn_merges",
+        "merge n makes token 256 + n, and each merge a token of its own",
+        changes=(
+            ("256 + number", "256"),
+            ("        merged: Counter[Word] = Counter()\n", "        merged = {}\n"),
+            ("] += occurs\n        words", "] = occurs\n        words"),
+        ),
+        where=r"256",
+    ),
+    Mistake(
         "overlaps-skipped",
         "learn_merges",
         "overlapping pairs count too: (a, a) occurs twice in aaa",

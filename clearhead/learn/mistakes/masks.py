@@ -147,6 +147,11 @@ MISTAKES = (
     instead(
         "mask-inverted",
         "the mask is the wrong way round: what may be looked at is hidden",
+        "scores.masked_fill(may_attend, -1e9)",
+    ),
+    instead(
+        "mask-inverted",
+        "the mask is the wrong way round: what may be looked at is hidden",
         "scores.masked_fill(may_attend, -math.inf)",
     ),
     instead(

@@ -1,0 +1,230 @@
+"""The training loop: does it learn?"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from clearhead.learn.exercise import Exercise, Property, Run
+from clearhead.learn.mistakes.train import MISTAKES
+
+PAD, BOS, EOS = 0, 1, 2
+SIZES = {"V": 9, "D": 16, "H": 2, "F": 32}
+STEPS, WARMUP = 60, 100  # so few steps stay within the warm-up
+SOURCE = torch.tensor([[5, 3, 7], [4, 4, PAD]])
+TARGET = torch.tensor([[BOS, 5, 3, 7, EOS], [BOS, 4, 4, EOS, PAD]])
+
+
+def wider(x: Tensor, columns: int) -> Tensor:
+    return torch.cat((x, torch.full((x.size(0), columns), PAD)), 1)
+
+
+class Spied:
+    """A model in training, watched: in which mode it runs, what it is given, which rates and parameters are used."""
+
+    def __init__(self, run: Run, source: Tensor, target: Tensor, steps: int, dropout: float = 0.0) -> None:
+        sizes = run.sizes
+        torch.default_generator.manual_seed(1)
+        self.model = run.ours["Transformer"](sizes.V, sizes.D, sizes.H, sizes.F, 1, dropout)
+        self.modes: list[bool] = []
+        self.rates: list[float] = []
+        self.trained: set[int] = set()
+        self.given: Any = None
+        self.taken = 0
+        calls = self.model.register_forward_pre_hook(self._called, with_kwargs=True)
+        hook = register_optimizer_step_pre_hook(self._stepped)
+        try:
+            self.losses = run.train(self.model, self._batches(source, target), steps, WARMUP)
+        finally:
+            hook.remove()
+            calls.remove()
+
+    def _batches(self, source: Tensor, target: Tensor) -> Any:
+        for _ in range(10 * STEPS):
+            self.taken += 1
+            yield source.clone(), target.clone()
+
+    def _called(self, module: Any, arguments: Any, named: Any) -> None:
+        self.modes.append(module.training)
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.rates.append(optimizer.param_groups[0]["lr"])
+        self.trained |= {id(p) for group in optimizer.param_groups for p in group["params"]}
+
+
+def learned(run: Run) -> Spied:
+    """One batch, again and again; remembered, because several questions are about it."""
+    if not hasattr(run.train, "__dict__"):
+        return Spied(run, SOURCE, TARGET, STEPS)
+    found = run.train.__dict__.get("_spied")
+    if found is None:
+        found = run.train.__dict__["_spied"] = Spied(run, SOURCE, TARGET, STEPS)
+    return found
+
+
+def returns_losses(run: Run) -> dict[str, Any] | None:
+    losses = learned(run).losses
+    right = isinstance(losses, list) and all(isinstance(loss, float) for loss in losses) and len(losses) == STEPS
+    if right:
+        return None
+    kind = type(losses[0]).__name__ if isinstance(losses, list) and losses else type(losses).__name__
+    got = f"a list of {len(losses)} {kind}s" if isinstance(losses, list) else f"{kind}"
+    return {
+        "called": f"train(model, batches, {STEPS}, {WARMUP})",
+        "got": got,
+        "wanted": f"a list of {STEPS} floats, the loss of each step",
+        "count": len(losses) if isinstance(losses, list) else -1,
+        "tensors": kind == "Tensor",
+        "kind": "shapes",
+    }
+
+
+def starts_near_guessing(run: Run) -> dict[str, Any] | None:
+    losses = learned(run).losses
+    first, guess = losses[0], math.log(run.sizes.V)
+    if abs(first - guess) < 1.8:
+        return None
+    return {"got": f"a first loss of {first:.3g}", "wanted": f"about ln V = {guess:.3g}: it knows nothing yet"}
+
+
+def learns_by_heart(run: Run) -> dict[str, Any] | None:
+    """What the model says at each place of the batch it was trained on, with the right tokens before it."""
+    spied = learned(run)
+    spied.model.eval()
+    with torch.no_grad():
+        said = spied.model(SOURCE, TARGET[:, :-1], SOURCE != PAD).argmax(-1)
+    real = TARGET[:, 1:] != PAD
+    share = (said == TARGET[:, 1:])[real].double().mean().item()
+    if share > 0.9:
+        return None
+    repeats = (said == TARGET[:, :-1])[real].double().mean().item()
+    moved = len(spied.rates)
+    return {
+        "called": f"train(model, one batch again and again, {STEPS}, {WARMUP})",
+        "got": f"{share:.0%} of the batch's own tokens right" + (f", {moved} updates" if moved != STEPS else ""),
+        "wanted": "all of them: one batch can be learned by heart",
+        "repeats": repeats,
+        "updates": moved,
+        "offset_two": (said[:, :-1] == TARGET[:, 2:])[real[:, 1:]].double().mean().item(),
+    }
+
+
+def ends_in_evaluation(run: Run) -> dict[str, Any] | None:
+    model = learned_fresh(run).model
+    if not model.training:
+        return None
+    return {"got": "model.training is True afterwards", "wanted": "model.eval(): it is to be used now"}
+
+
+def learned_fresh(run: Run) -> Spied:
+    return Spied(run, SOURCE, TARGET, 2)
+
+
+def trains_in_training_mode(run: Run) -> dict[str, Any] | None:
+    modes = Spied(run, SOURCE, TARGET, 3, dropout=0.1).modes
+    if modes and all(modes):
+        return None
+    return {"got": "the model ran in evaluation, without dropout", "wanted": "model.train() before the first step"}
+
+
+def rates_follow_noam(run: Run) -> dict[str, Any] | None:
+    rates = learned(run).rates
+    wanted = [run.ours["noam"](step, run.sizes.D, WARMUP) for step in range(1, len(rates) + 1)]
+    if rates and all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(rates, wanted, strict=True)):
+        return None
+    if not rates:
+        return None  # no optimizer of torch's: told by what was learned
+    return {
+        "got": "rates " + ", ".join(f"{rate:.3g}" for rate in rates[:4]) + ", …",
+        "wanted": ", ".join(f"{rate:.3g}" for rate in wanted[:4]) + ", … (noam, step from 1)",
+        "constant": len(set(rates)) == 1,
+        "first_zero": rates[0] == 0,
+        "late": len(rates) > 2 and math.isclose(rates[0], wanted[1], rel_tol=1e-3),
+    }
+
+
+def every_parameter_trained(run: Run) -> dict[str, Any] | None:
+    spied = learned(run)
+    missed = [name for name, parameter in spied.model.named_parameters() if id(parameter) not in spied.trained]
+    if not missed or not spied.rates:
+        return None
+    return {
+        "got": f"{missed[0]} is not in the optimizer",
+        "wanted": "model.parameters(), all of them",
+        "missed": missed,
+    }
+
+
+def padding_changes_nothing(run: Run) -> dict[str, Any] | None:
+    """The same batch with more padding: the same losses."""
+    plain = Spied(run, SOURCE, TARGET, 3).losses
+    for name, source, target in (
+        ("source", wider(SOURCE, 2), TARGET),
+        ("target", SOURCE, wider(TARGET, 2)),
+    ):
+        more = Spied(run, source, target, 3).losses
+        if abs(more[1] - plain[1]) > 1e-3 or abs(more[0] - plain[0]) > 1e-3:
+            return {
+                "called": f"train on a batch, and on the same with two more columns of padding in the {name}",
+                "got": f"losses {plain[0]:.4g} and {more[0]:.4g}",
+                "wanted": "the same loss: padding is nothing",
+                "side": name,
+            }
+    return None
+
+
+def batches_used(run: Run) -> dict[str, Any] | None:
+    """Does each step take a batch of its own?"""
+    spied = Spied(run, SOURCE, TARGET, 5)
+    if 5 <= spied.taken <= 6 and len(spied.modes) == 5:
+        return None
+    return {"got": f"{spied.taken} batches for 5 steps", "wanted": "one batch a step", "taken": spied.taken}
+
+
+def asked(finding: str, ask: Any, message: str) -> Property:
+    return Property(finding, "train", ask, message, rejects=True, sizes=SIZES)
+
+
+EXERCISE = Exercise(
+    name="train",
+    question="Does it learn?",
+    about="Everything is there: for each batch, shift the target, run the model, compute the loss, update the weights "
+    "at the rate of the step. At first, a model that knows nothing has a loss near ln V; one batch, seen again and "
+    "again, can be learned by heart; and copying, the smallest task that needs all of it, within 1,000 steps.",
+    section="section 5",
+    shapes="""
+    batches gives pairs of source (B, T) and target (B, S + 1), filled up with PAD; a target is BOS, its tokens, EOS
+    -> a list of floats: the loss of each of the `steps` updates, one batch a step
+    Adam over all parameters (the paper: betas 0.9 and 0.98, eps 1e-9), at noam's rate, the first step being 1.
+    Train in training mode; leave the model in evaluation.
+    Padding of the source is hidden, and that of the target does not count.
+    """,
+    allowed="everything you wrote, and torch.optim",
+    parts=("train",),
+    trials=(),
+    properties=(
+        asked("update.result", returns_losses, "the losses do not come back as they should"),
+        asked("update.batches", batches_used, "the batches are not used one a step"),
+        asked("optimizer.missing", every_parameter_trained, "some parameters are never trained"),
+        asked("schedule.other", rates_follow_noam, "the learning rates are not those of the schedule"),
+        asked("initial.loss", starts_near_guessing, "the first loss is not that of guessing"),
+        asked("update.unlearned", learns_by_heart, "one batch is not learned by heart"),
+        asked("mode.training", trains_in_training_mode, "training runs in evaluation mode"),
+        asked("mode.left", ends_in_evaluation, "the model is left in training mode"),
+        asked("padding.content", padding_changes_nothing, "padding changes the loss"),
+    ),
+    mistakes=MISTAKES,
+    hints=(
+        "What must hold before the first step, and which of your functions says by how much it does not?",
+        "inputs and labels are (B, S), logits (B, S, V), the loss is one number; a step's number starts at 1.",
+        "For each batch: `inputs, labels = shift(target)`, loss(model(source, inputs, source != PAD), labels, PAD), "
+        "update(…, noam(step, width, warmup)). `enumerate(islice(batches, steps), 1)` counts the steps.",
+    ),
+    after="Your Transformer learns. Train it on a task, and save it as a run that every command knows: "
+    "clearhead learn finish",
+    lab="warm-up",
+    ours="clearhead/training/loop.py",
+    seconds=30.0,
+)
