@@ -37,7 +37,7 @@ class Draw:
         self.random = torch.Generator().manual_seed(seed)
 
     def normal(self, *shape: int, scale: float = 1.0) -> Tensor:
-        return (torch.randn(*shape, generator=self.random, dtype=torch.float64) * scale * 10).round() / 10
+        return (torch.randn(shape, generator=self.random, dtype=torch.float64) * scale * 10).round() / 10
 
     def integers(self, low: int, high: int, *shape: int) -> Tensor:
         return torch.randint(low, high, shape, generator=self.random)

@@ -69,7 +69,10 @@ def wrong_outcome(exercise: Exercise, mistake: Mistake, trial: Trial, seed: int)
 def right_outcome(exercise: Exercise, trial: Trial, seed: int) -> Outcome:
     """What our own part makes of a trial."""
     ours = our_parts(exercise)
-    return attempt(trial, ours, ours, Sizes(trial.sizes), seed)
+    outcome = attempt(trial, ours, ours, Sizes(trial.sizes), seed)
+    if outcome.error is not None:
+        raise outcome.error  # a mistake of ours in the trial, which would make every answer right
+    return outcome
 
 
 def ask_properties(
