@@ -13,7 +13,7 @@ from typing import Any
 
 from clearhead.doctor.causes import Facts, diagnose, known
 from clearhead.doctor.finding import ERROR, Finding, plain
-from clearhead.learn.exercise import Exercise, Mistake, Run, Sizes, Trial
+from clearhead.learn.exercise import Exercise, Misfit, Mistake, Run, Sizes, Trial
 from clearhead.learn.source import change, our_parts, source_of, with_text
 from clearhead.learn.trying import Outcome, attempt, difference
 from clearhead.learn.verdict import Likely
@@ -108,7 +108,7 @@ def rank(
 ) -> tuple[tuple[Likely, ...], tuple[Mistake | None, ...]]:
     """The likely causes, most likely first, and the mistakes they stand for."""
     # of a part that fails on plain arguments, properties say nothing
-    runs = not theirs or theirs[0].error is None
+    runs = not theirs or theirs[0].error is None or isinstance(theirs[0].error, Misfit)
     found, passed, says = ask_properties(exercise, part, parts, seed) if runs else ({}, set(), {})
     scores: dict[str, float] = {}
     mistakes: dict[str, Mistake] = {}

@@ -215,8 +215,6 @@ def shrink(
     trial: Trial, parts: Mapping[str, Any], ours: Mapping[str, Any], sizes: Sizes, seed: int, kind: str
 ) -> tuple[Sizes, Outcome, Difference]:
     """Make one size after the other smaller, as long as the same kind of thing is wrong."""
-    if kind not in ("gradients", "runs"):
-        trial = replace(trial, gradients=False)
 
     def fails(smaller: Sizes) -> tuple[Outcome, Difference] | None:
         try:
@@ -233,6 +231,9 @@ def shrink(
 
     best = fails(sizes)
     assert best is not None
+    if kind not in ("gradients", "runs"):  # what is wrong without gradients shrinks faster without them
+        whole, trial = trial, replace(trial, gradients=False)
+        trial = trial if fails(sizes) else whole
     improved = True
     while improved:
         improved = False

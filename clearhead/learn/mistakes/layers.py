@@ -13,7 +13,7 @@ ROOT = "torch.sqrt(variance + 1e-5)"
 LAST = f"centred / {ROOT} * self.weight + self.bias"
 
 Findings = Mapping[str, dict[str, Any]]
-BEND = r"relu|ReLU|gelu|silu|tanh|sigmoid|clamp|max|activation|outer"
+BEND = r"relu|ReLU|gelu|silu|tanh|sigmoid|clamp|max|activation|outer\("
 CUT = r"detach|data|no_grad|item\(|tensor\("
 AXIS = r"mean|var|std|dim|sum"
 
@@ -22,7 +22,7 @@ def fed(id: str, say: str, new: str, where: str = BEND) -> Mistake:
     return Mistake(id, "FeedForward", say, changes=((FED, new),), where=where)
 
 
-def norm(id: str, say: str, *changes: tuple[str, str], where: str = r"sqrt|std|var|eps|1e-") -> Mistake:
+def norm(id: str, say: str, *changes: tuple[str, str], where: str = r"sqrt|std|\bvar\b|eps|1e-") -> Mistake:
     return Mistake(id, "LayerNorm", say, changes=changes, where=where)
 
 
@@ -106,10 +106,13 @@ MISTAKES = (
         "unused-parameters",
         "the bias of `inner` is not added",
         "self.outer((x @ self.inner.weight.T).relu())",
-        r"inner",
+        r"inner\.",
     ),
     fed(
-        "unused-parameters", "the bias of `outer` is not added", "self.inner(x).relu() @ self.outer.weight.T", r"outer"
+        "unused-parameters",
+        "the bias of `outer` is not added",
+        "self.inner(x).relu() @ self.outer.weight.T",
+        r"outer[.(]",
     ),
     fed(
         "unused-parameters",
@@ -131,7 +134,7 @@ MISTAKES = (
         "order-swapped",
         "`inner` comes first: it widens, and `outer` narrows",
         "self.inner(self.outer(x).relu())",
-        r"outer",
+        r"outer[.(]",
     ),
     fed(
         "dropout-in-eval",

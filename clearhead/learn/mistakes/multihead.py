@@ -18,7 +18,7 @@ MANUAL = """        scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
         return self.out(merge_heads(WEIGHTS @ v))"""
 
 Findings = Mapping[str, dict[str, Any]]
-PROJECTED = r"self\.(query|key|value)"
+PROJECTED = r"self\.(query|key|value)\("
 SHAPING = r"view|reshape|unflatten|permute|transpose|flatten|split_heads|merge_heads"
 
 
