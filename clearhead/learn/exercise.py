@@ -179,7 +179,10 @@ class Exercise:
     lab: str  # the experiment that tests the claim
     ours: str  # where it stands in the package
     source: str = "transformer"  # or "bytepairs": the file it is cut from
-    allowed: str = "torch, torch.nn.functional, nn.Linear, helpers of your own"
+    allowed: str = (
+        "torch, torch.nn.functional, nn.Linear and helpers of your own; please not nn.Transformer and its "
+        "layers, nn.MultiheadAttention or nn.LayerNorm, which are what you write"
+    )
     properties: tuple[Property, ...] = ()
     given: tuple[str, ...] = ()  # kept whole: "Transformer.vectors"; constructors are, unless they are in `written`
     written: tuple[str, ...] = ()  # constructors that the learner writes: "Encoder.__init__"

@@ -43,7 +43,10 @@ class Source:
         return "\n".join(self.lines[first_line(self.nodes[name]) - 1 : self.nodes[name].end_lineno])
 
     def uses(self, name: str) -> set[str]:
-        return set(names_in(self.nodes[name]))
+        """The names that a statement reads; those of a function's own arguments are nobody else's."""
+        node = self.nodes[name]
+        own = {argument.arg for argument in node.args.args} if isinstance(node, ast.FunctionDef) else set()
+        return set(names_in(node)) - own
 
 
 @cache
@@ -160,7 +163,9 @@ def tidy_imports(lines: list[str]) -> list[str]:
     for line in lines:
         module, _, name = line.partition(" import ")
         gathered.setdefault(module, []).extend([name] if name else [])
-    return [f"{module} import {', '.join(names)}" if names else module for module, names in gathered.items()]
+    tidy = [f"{module} import {', '.join(names)}" if names else module for module, names in gathered.items()]
+    torch = next((place for place, line in enumerate(tidy) if "torch" in line), 0)
+    return [*tidy[:torch], *([""] if torch else []), *tidy[torch:]]
 
 
 def preface(exercise: Exercise, place: tuple[int, int]) -> str:
