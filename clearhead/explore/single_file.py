@@ -68,7 +68,7 @@ def page_of(
     model = session.model()
     first = text if text is not None else (model["examples"] or [""])[0]
     made = session.read(PassRequest(first))  # also: a text that cannot be read is refused before anything is written
-    carried: dict[str, Any] = {"model": model, "training": session.training(), "first": first, "begin": begin}
+    carried: dict[str, Any] = {"model": model, "training": session.training(), "first": made["text"], "begin": begin}
     alive = can_be_alive(loaded)
     if alive:
         carried |= {"settings": settings_of(loaded), "tokenizer": tokenizer_of(loaded)}
