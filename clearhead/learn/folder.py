@@ -110,11 +110,11 @@ def read_folder(path: Path) -> Folder:
 
 
 def parse(path: Path) -> Folder:
-    from clearhead.disk import read_bytes
+    from clearhead.reading import read_whole
 
     file = path / PROGRESS
     try:
-        row = json.loads(read_bytes(file, SETTINGS))
+        row = json.loads(read_whole(file, SETTINGS))
         assert row["format"] == FORMAT
         records = {name: Record(**record) for name, record in row["progress"].items()}
         return Folder(path, list(row["exercises"]), str(row["title"]), records)
