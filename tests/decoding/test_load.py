@@ -224,6 +224,8 @@ def test_what_could_not_be_scored_is_refused_line_by_line() -> None:
     for source, target in (("one", "3"), ("1 2", "three")):
         with pytest.raises(InputError, match=r"'(one|three)'"):
             model.check_scorable(source, target)
+    with pytest.raises(InputError, match=r"line 2: .*'one'"):
+        model.score(["1 2", "one"], ["3", "4"])
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:

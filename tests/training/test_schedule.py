@@ -47,6 +47,12 @@ def test_the_first_update_is_not_wasted(schedule: str, warmup: int) -> None:
     assert math.isclose(first, 1.0 / max(1, warmup), rel_tol=1e-6)
 
 
+def test_without_warmup_noam_begins_where_a_warmup_of_one_update_does() -> None:
+    none, one = (TrainingSettings(schedule="noam", warmup=warmup, factor=1.0) for warmup in (0, 1))
+    assert [learning_rate(n, none, 64) for n in (1, 2, 9)] == [learning_rate(n, one, 64) for n in (1, 2, 9)]
+    assert learning_rate(1, none, 64) == pytest.approx(1 / 8)
+
+
 @pytest.mark.parametrize("schedule", ["noam", "constant"])
 def test_a_cooldown_changes_the_last_steps_alone(schedule: str) -> None:
     settings = TrainingSettings(schedule=schedule, warmup=10, peak=1.0, steps=1000)  # type: ignore[arg-type]
