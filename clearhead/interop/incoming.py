@@ -101,8 +101,7 @@ def from_pretrained(source: str | os.PathLike[str], tokenizer: str | os.PathLike
 def write_run(found: Incoming, folder: str | os.PathLike[str]) -> Path:
     """An ordinary run with this model as its only checkpoint, at step 0. The folder must not be there yet."""
     path = Path(folder)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(f"{path} is there already: give another folder")
+    refuse_what_is_there(path)
     make_folder(path.parent)
     temporary = beside(path)
     remove(temporary)
@@ -124,6 +123,12 @@ def write_run(found: Incoming, folder: str | os.PathLike[str]) -> Path:
     finally:
         remove(temporary)
     return path
+
+
+def refuse_what_is_there(path: Path) -> None:
+    """A run is never written over."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(f"{path} is there already: give another folder")
 
 
 def state(found: Incoming) -> dict[str, Any]:

@@ -31,9 +31,10 @@ def import_(
       clearhead import stories260K.bin runs/stories --tokenizer tok512.bin
       clearhead train runs/gpt2 --set data.text=mine.txt --set training.steps=100
     """
-    from clearhead.interop.incoming import read, write_run
+    from clearhead.interop.incoming import read, refuse_what_is_there, write_run
     from clearhead.model import count_parameters
 
+    refuse_what_is_there(run)
     found = read(source, tokenizer)
     path = write_run(found, run)
     for name in found.left_out:
