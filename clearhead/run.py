@@ -99,6 +99,19 @@ class Run:
         path = self.path / SOURCE_TOKENIZER
         return load(path) if path.is_file() else None
 
+    def tokenizers(self, config: "ModelConfig") -> "tuple[Tokenizer, Tokenizer | None]":
+        """Both, after the check that the model has a row for each of their tokens."""
+        target, source = self.tokenizer(), self.source_tokenizer()
+        own = config.source_vocab_size
+        if source is None and own is not None:
+            two = f"model.source_vocab_size = {own}"
+            raise InputError(f"{self.path / CONFIG}: {two}, but there is no {SOURCE_TOKENIZER} beside it")
+        rows = config.vocab_size
+        for name, one, most in ((TOKENIZER, target, rows), (SOURCE_TOKENIZER, source, own or rows)):
+            if one is not None and one.size > most:
+                raise InputError(f"{self.path / name}: the tokenizer has {one.size} tokens, the model only {most}")
+        return target, source
+
     def checkpoints(self) -> list[Path]:
         """The folders of all steps kept, oldest first; `average` is not one of them."""
         found = [path for path in (self.path / "checkpoints").glob("step_*") if STEP.fullmatch(path.name)]

@@ -50,6 +50,7 @@ class MaskedTokens(Windows):
         if tokenizer.mask_id is None:
             raise InputError(f"task = 'masked' needs a tokenizer with the special token {MASK!r}")
         super().__init__(encode_documents(text, tokenizer), text, tokenizer, context, shifted)
+        self.mask: int = tokenizer.mask_id
         self.reserved = np.array(list(tokenizer.special.values()))
         self.ordinary = np.setdiff1d(np.arange(tokenizer.size), [*self.reserved, *tokenizer.unused()])
 
@@ -63,7 +64,7 @@ class MaskedTokens(Windows):
         guessed = candidates & (order.argsort(1).argsort(1) < wanted[:, None])
         labels = np.where(guessed, tokens, IGNORE)
         swapped = guessed & (fate >= MASKED) & (fate < MASKED + SWAPPED)
-        tokens[guessed & (fate < MASKED)] = self.tokenizer.mask_id
+        tokens[guessed & (fate < MASKED)] = self.mask
         tokens[swapped] = self.ordinary[(other[swapped] * len(self.ordinary)).astype(int)]
         inputs: dict[str, Tensor] = {"tokens": torch.from_numpy(tokens)}
         if not real.all():

@@ -1,7 +1,9 @@
 """What a model makes of one text, as a person would say it: a translation, the next token, a class, a gap filled in."""
 
+import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from clearhead.decoding.load import LoadedModel
@@ -23,6 +25,7 @@ def prediction(loaded: LoadedModel, text: str, made: Tensor) -> Any:
     filled; without classes, the vector itself."""
     head = loaded.model.config.head
     if head.kind == "masked":
+        made = made.index_fill(-1, torch.tensor(loaded.without_token, dtype=torch.long, device=made.device), -math.inf)
         gap, best = loaded.tokenizer.mask_id, made.argmax(-1).tolist()
         return loaded.tokenizer.decode(
             best[place] if token == gap else token for place, token in enumerate(loaded.tokens(text))

@@ -5,9 +5,9 @@ an encoder-decoder translates, a language model generates, both score, an encode
 """
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Literal, cast
 
 import torch
@@ -17,6 +17,7 @@ from clearhead.data.pairs import source_ids, target_ids
 from clearhead.decoding.alignment import Alignment, align
 from clearhead.decoding.beam import BeamSearch, beam_search
 from clearhead.decoding.constraints import Constraints
+from clearhead.decoding.encoder_tokens import encoder_tokens
 from clearhead.decoding.fast_steps import FastDecoding
 from clearhead.decoding.greedy import greedy, walk
 from clearhead.decoding.results import Continuation, Score, Translation
@@ -28,9 +29,9 @@ from clearhead.errors import InputError, require
 from clearhead.machine import pick_device
 from clearhead.model import DecoderOnly, EncoderDecoder, EncoderOnly, Transformer
 from clearhead.ranges import MOST_THREADS
-from clearhead.run import CONFIG, SOURCE_TOKENIZER, TOKENIZER, Run
+from clearhead.run import CONFIG, Run
 from clearhead.settings import convert, from_dict
-from clearhead.tokenizer.base import MASK, Tokenizer
+from clearhead.tokenizer.base import Tokenizer
 
 CAN = {
     "encoder-decoder": "translate and score",
@@ -47,17 +48,8 @@ def load(
 ) -> "LoadedModel":
     """The model of a run, ready to use. `checkpoint` is best, latest, average or step_N."""
     opened, place = Run(run), pick_device(device)
-    model, tokenizer, source = opened.build(checkpoint), opened.tokenizer(), opened.source_tokenizer()
-    config = model.config
-    if (source is None) != (config.source_vocab_size is None):
-        found = f"model.source_vocab_size = {config.source_vocab_size}, but {'no ' if source is None else ''}"
-        raise InputError(f"{opened.path / CONFIG}: {found}{SOURCE_TOKENIZER} beside it")
-    for name, one, rows in (
-        (TOKENIZER, tokenizer, config.vocab_size),
-        (SOURCE_TOKENIZER, source, config.source_vocab_size),
-    ):
-        if one is not None and rows is not None and one.size > rows:
-            raise InputError(f"{opened.path / name}: the tokenizer has {one.size} tokens, the model only {rows}")
+    model = opened.build(checkpoint)
+    tokenizer, source = opened.tokenizers(model.config)
     try:
         tables = {name: convert(dict, opened.settings.get(name, {}), name) for name in ("decoding", "data")}
         settings = from_dict(DecodingSettings, tables["decoding"], "decoding.")
@@ -177,13 +169,11 @@ class LoadedModel:
 
     def _beam_search(self, settings: DecodingSettings, n_best: int) -> BeamSearch:
         marks = (self.tokenizer.pad_id, self.tokenizer.bos_id)
-        # an embedding may have more rows than there are tokens: nobody could read those
-        without = (*self.tokenizer.unused(), *range(self.tokenizer.size, self.model.config.vocab_size))
         constraints = Constraints(
             settings.min_length,
             settings.no_repeat_ngram,
             settings.repetition_penalty,
-            (*(mark for mark in marks if mark is not None and mark != self._end), *without),
+            (*(mark for mark in marks if mark is not None and mark != self._end), *self.without_token),
         )
         return BeamSearch(
             settings.beam_size,
@@ -322,19 +312,7 @@ class LoadedModel:
 
     def tokens(self, text: str) -> list[int]:
         """A text as an encoder-only model reads it, cut where the model cannot go on; <mask> is the token."""
-        mask, most = self.tokenizer.mask_id, self._table() or self.settings.max_source
-        text = text[: 64 * most]  # the rest would be cut off as ids
-        ids: list[int] = []
-        for number, part in enumerate(re.split(self._gap, text) if mask is not None else [text]):
-            ids += [*([mask] if number and mask is not None else []), *self.tokenizer.encode_ordinary(part)]
-        before, after = self.tokenizer.around or ((), ())
-        return [*before, *ids[: most - len(before) - len(after)], *after] if ids else []
-
-    @property
-    def _gap(self) -> str:
-        """How a text may say what is to be guessed: by our name of it, or by the tokenizer's own."""
-        own = [name for name, number in self.tokenizer.special.items() if number == self.tokenizer.mask_id]
-        return "|".join(map(re.escape, [MASK, *own]))
+        return encoder_tokens(self.tokenizer, text, self._table() or self.settings.max_source)
 
     def _encoded(self, lines: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
         model = cast(EncoderOnly, self.model_of_kind("encoder", "encode"))
@@ -373,6 +351,11 @@ class LoadedModel:
     def _end(self) -> int | None:
         apart = self.model.config.kind == "encoder-decoder" or self.documents != "none"
         return self.tokenizer.eos_id if apart else None
+
+    @cached_property
+    def without_token(self) -> list[int]:
+        """Rows of the vocabulary that no token has: an embedding may be larger than its tokenizer. Never written."""
+        return [*self.tokenizer.unused(), *range(self.tokenizer.size, self.model.config.vocab_size)]
 
     def window(self) -> int:
         """How many tokens to read at once when scoring long texts: as many as in training."""

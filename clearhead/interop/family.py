@@ -58,6 +58,7 @@ HEADS = ("lm_head.", "cls.", "classifier.", "final_logits_bias")  # what stands 
 def describe(family: Family, settings: Mapping[str, Any], state: State) -> ModelConfig:
     """Our configuration of their settings; every key of them is used, harmless, or refused by name."""
     keys = Keys(settings)
+    keys.only(is_decoder=False, add_cross_attention=False, tie_encoder_decoder=False)
     try:
         config = family.describe(keys, state)
     except ArithmeticError as error:  # zero heads
@@ -94,6 +95,8 @@ def check_fit(config: ModelConfig, rows: tuple[Row, ...], theirs: State) -> None
             raise InputError(f"tensor {name!r}: found shape {found}, wanted {right}")
         if ours and not tensor.is_floating_point():
             raise InputError(f"tensor {name!r}: found {tensor.dtype}, and floats are wanted")
+        if ours and not bool(tensor.isfinite().all()):
+            raise InputError(f"tensor {name!r} has values that are not finite")
         supplied.update(ours)
     missing = list(to_theirs({k: v for k, v in parameters.items() if k not in supplied}, rows))
     if missing:

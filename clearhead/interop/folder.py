@@ -41,6 +41,9 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     if not (folder / INDEX).exists():
         raise InputError(f"{folder} has neither {WEIGHTS} nor {INDEX}{_instead(folder)}")
     places = read_index(folder / INDEX)
+    for file in sorted(set(places.values())):
+        if not (folder / file).exists():
+            raise InputError(f"{folder / file} is missing: {INDEX} places tensors there")
     result: dict[str, Tensor] = {}
     for file in sorted(set(places.values())):
         for name, tensor in read_safetensors(folder / file).items():

@@ -56,7 +56,7 @@ def read(source: str | os.PathLike[str], tokenizer: str | os.PathLike[str] | Non
     model = llama2c.read(path)
     if tokenizer is None:
         raise InputError(f"{path} is a file of llama2.c, which comes without its tokenizer: give it, --tokenizer F.bin")
-    pieces = read_llama2c(tokenizer, model.config.vocab_size)
+    pieces = read_llama2c(Path(tokenizer), model.config.vocab_size)
     pieces.around = (pieces.special["<s>"],), ()
     return Incoming(model, pieces, None, str(path), "llama2.c")
 

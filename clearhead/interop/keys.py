@@ -19,7 +19,8 @@ HARMLESS = frozenset(
     _name_or_path _commit_hash _attn_implementation _attn_implementation_autoset attn_implementation architectures
     model_type torch_dtype dtype transformers_version use_cache return_dict output_hidden_states output_attentions
     torchscript use_bfloat16 chunk_size_feed_forward gradient_checkpointing initializer_range
-    finetuning_task id2label label2id num_labels problem_type task_specific_params tokenizer_class prefix
+    finetuning_task id2label label2id num_labels _num_labels problem_type tf_legacy_loss transformers.js_config
+    task_specific_params tokenizer_class prefix
     bos_token_id pad_token_id eos_token_id sep_token_id decoder_start_token_id forced_bos_token_id forced_eos_token_id
     max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p
     typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids

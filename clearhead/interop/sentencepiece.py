@@ -25,6 +25,7 @@ def fields(content: bytes, where: str) -> Fields:
     """The fields of a message by their numbers: whole numbers, or bytes."""
     found: Fields = defaultdict(list)
     at = 0
+    value: Any
     try:
         while at < len(content):
             key, at = varint(content, at)

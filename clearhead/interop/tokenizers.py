@@ -135,7 +135,7 @@ def marks(tokenizer: Tokenizer, settings: Mapping[str, Any], own: Mapping[str, A
     found: dict[str, int] = {}
     known = tokenizer.ids if isinstance(tokenizer, Delegated) else tokenizer.special
     for role in ROLES:
-        number = known.get(_name(own.get(f"{role}_token")) or "")
+        number: Any = known.get(_name(own.get(f"{role}_token")) or "")
         given = settings.get(f"{role}_token_id")
         if role == "bos" and settings.get("is_encoder_decoder"):
             number, given = None, settings.get("decoder_start_token_id")

@@ -39,6 +39,11 @@ class Tokenizer(ABC):
     marks: dict[str, int] = {}  # noqa: RUF012 (replaced, never changed)
     around: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
+    @property
+    def kind(self) -> str:
+        """What it is, for people."""
+        return type(self).__name__
+
     @abstractmethod
     def encode_ordinary(self, text: str, *, dropout: float = 0.0, generator: random.Random | None = None) -> list[int]:
         """The ids of a text in which special tokens are nothing special."""

@@ -17,6 +17,7 @@ from clearhead.tokenizer.characters_and_integers import refuse_dropout
 from clearhead.tokenizer.huggingface import unprintable
 
 LANGUAGE = re.compile(r">>[^<>\s]+<<")
+BYTE = re.compile("<0x[0-9A-F]{2}>")
 INSTALL = "pip install 'clearhead[tokenizers]'"
 
 
@@ -42,6 +43,10 @@ class Delegated(Tokenizer):
         self.size = max(self._names) + 1
         self._byte_level = "ByteLevel" in json.dumps(content.get("decoder") or {})
 
+    @property
+    def kind(self) -> str:
+        return f"{self.content['model'].get('type', 'a model')}, by Hugging Face's tokenizers"
+
     def unused(self) -> list[int]:
         return [number for number in range(self.size) if number not in self._names]
 
@@ -51,13 +56,13 @@ class Delegated(Tokenizer):
         if self.vocabulary is None:
             found: list[int] = self._inner.encode(text, add_special_tokens=False).ids
             return found
-        language = LANGUAGE.match(text)  # how a model of several languages is told which to write
-        begin = [] if language is None or language[0] not in self.ids else [self.ids[language[0]]]
-        pieces: list[str] = self._inner.encode(text[len(language[0]) :] if begin and language else text).tokens
+        code = LANGUAGE.match(text)  # how a model of several languages is told which to write
+        rest = text if code is None else text[code.end() :]
+        pieces = [*([] if code is None else [code[0]]), *self._inner.encode(rest).tokens]
         unknown = self.unk_id
         if unknown is None and (strange := next((piece for piece in pieces if piece not in self.ids), None)):
             raise InputError(f"{strange!r} has no id, and there is no token for the unknown")
-        return begin + [self.ids.get(piece, unknown or 0) for piece in pieces]
+        return [self.ids.get(piece, unknown or 0) for piece in pieces]
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes of one token as far as it has some of its own: what joins it to its neighbours is their decoder's
@@ -67,9 +72,13 @@ class Delegated(Tokenizer):
             return name.encode()
         if self._byte_level:
             return unprintable(name, "tokenizer.json")
-        if len(name) == 6 and name.startswith("<0x") and name.endswith(">"):
+        if BYTE.fullmatch(name):
             return bytes([int(name[3:5], 16)])
         return name.replace("▁", " ").removeprefix("##").encode(errors="surrogatepass")
+
+    def is_byte(self, token: int) -> bool:
+        """Whether a token is a byte of a character: the bytes that stand together are read together."""
+        return not self._byte_level and BYTE.fullmatch(self._name(token)) is not None
 
     def _name(self, token: int) -> str:
         if token not in self._names:
@@ -102,6 +111,7 @@ class _Growing(StreamDecoder):
 
     def __init__(self, tokenizer: Delegated, before: Sequence[int]) -> None:
         super().__init__(tokenizer)
+        self._tokenizer: Delegated = tokenizer
         self._ids = list(before)
         self._from, self._said = 0, len(before)  # where the text at hand begins, and how much of it has been given out
 
@@ -115,7 +125,8 @@ class _Growing(StreamDecoder):
     def _new(self, final: bool) -> str:
         before = self._tokenizer.decode(self._ids[self._from : self._said])
         now = self._tokenizer.decode(self._ids[self._from :])
-        if len(now) <= len(before) or (now.endswith("\ufffd") and not final):
+        unfinished = now.endswith("\ufffd") or self._tokenizer.is_byte(self._ids[-1]) if self._ids else True
+        if len(now) <= len(before) or (unfinished and not final):
             return ""
         self._from, self._said = self._said, len(self._ids)
         return now[len(before) :]

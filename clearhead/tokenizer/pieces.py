@@ -44,6 +44,10 @@ class Pieces(Tokenizer):
         self._fallback = {byte[0]: number for number, byte in enumerate(self._bytes) if BYTE.fullmatch(pieces[number])}
         self.size = len(self.pieces)
 
+    @property
+    def kind(self) -> str:
+        return "pieces with scores, SentencePiece's byte-pair encoding"
+
     def encode_ordinary(self, text: str, *, dropout: float = 0.0, generator: random.Random | None = None) -> list[int]:
         refuse_dropout(dropout)
         return self._join(self._start(f" {text}")) if text else []
@@ -135,7 +139,8 @@ def read_llama2c(path: str | Path, size: int) -> Pieces:
     """llama2.c's `tokenizer.bin`: the longest length, then a score, a length and the bytes of each of `size` pieces.
     The first three are the unknown, the beginning and the end."""
     content, at = read_whole(path, LARGEST), 4
-    pieces, scores = [], []
+    pieces: list[bytes] = []
+    scores: list[float] = []
     while len(pieces) < size:
         if at + 8 > len(content):
             raise InputError(f"{path}: it ends after {len(pieces)} of {size} pieces: not the tokenizer of this model")

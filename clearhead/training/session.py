@@ -115,8 +115,10 @@ def prepare(recipe: Recipe, path: Path, ranks: Ranks, log: Log) -> tuple[Splits,
     tokenizer, own = (None, None) if run is None else (run.tokenizer(), run.source_tokenizer())
     splits = build_data(recipe.data, tokenizer, recipe.tokenizer, own)
     source = splits.source_tokenizer
-    vocabularies = splits.tokenizer.size, None if source is None else source.size
-    config = recipe.model_config(splits.train.kind, splits.train.head, *vocabularies)
+    sizes: tuple[int, int | None] = (splits.tokenizer.size, None if source is None else source.size)
+    if source is not None and old and "source_vocab_size" not in old.get("model", {}):  # two tokenizers, one numbering
+        sizes = max(splits.tokenizer.size, source.size), None
+    config = recipe.model_config(splits.train.kind, splits.train.head, *sizes)
     if ranks.first:
         resolved = merge(recipe.to_dict(), {"model": to_dict(config)})
         resolved["model"].pop("preset", None)

@@ -73,7 +73,7 @@ def theirs_of(kind: str, family: str, **settings: Any) -> Any:
                 parameter.add_(0.2 * torch.randn_like(parameter))
         if family == "Marian":
             model.final_logits_bias.normal_()
-            exact = sinusoids(MARIAN["max_position_embeddings"], model.config.d_model, layout="split")
+            exact = sinusoids(model.config.max_position_embeddings, model.config.d_model, layout="split")
             for stack in (model.model.encoder, model.model.decoder):
                 table = stack.embed_positions.weight
                 close(table, exact, 1e-7)  # the same table, but rounded to float32 when it was made
@@ -214,6 +214,31 @@ def test_marian(changes: dict[str, Any]) -> None:
         source, attention_mask=real.long(), decoder_input_ids=target, decoder_attention_mask=written.long()
     ).logits
     compare(ours, theirs, ours(source, target, real, written), wanted, written)
+
+
+@pytest.mark.parametrize(
+    ("kind", "family", "also"),
+    [
+        # keys that published files have, some for years without meaning
+        ("GPT2LMHeadModel", "GPT2", {"n_ctx": 16, "_num_labels": 1, "id2label": {"0": "A"}}),
+        ("BertModel", "Bert", {"gradient_checkpointing": False, "pooler_type": "first_token_transform"}),
+        ("LlamaForCausalLM", "Llama", {"pretraining_tp": 1, "is_llama_config": True, "rope_interleaved": False}),
+        (
+            "MarianMTModel",
+            "Marian",
+            {"add_bias_logits": False, "add_final_layer_norm": False, "classif_dropout": 0.0, "num_hidden_layers": 2,
+             "extra_pos_embeddings": 31, "normalize_before": False, "normalize_embedding": False, "num_beams": 4,
+             "static_position_embeddings": True, "bad_words_ids": [[0]], "force_bos_token_to_be_generated": False},
+        ),
+    ],
+)  # fmt: skip
+def test_what_published_configurations_also_say(kind: str, family: str, also: dict[str, Any]) -> None:
+    theirs = theirs_of(kind, family)
+    plain = ours_of(theirs).config
+    known = {**theirs.config.to_dict(), **also}
+    assert families.read(theirs.config.model_type, known, theirs.state_dict()).config == plain
+    with pytest.raises(families.InputError, match="is_decoder = True is not supported, only False"):
+        families.read(theirs.config.model_type, {**known, "is_decoder": True}, theirs.state_dict())
 
 
 def test_refuses_what_our_models_cannot_follow() -> None:

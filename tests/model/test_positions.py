@@ -10,6 +10,7 @@ import clearhead
 from clearhead.model.positions import (
     ADDED,
     Rotary,
+    SinusoidalPositions,
     Table,
     alibi_bias,
     alibi_slopes,
@@ -218,3 +219,33 @@ def test_table_grows_and_follows_its_user() -> None:
     assert len(made) <= 10  # one token after the other must not make a table each
     assert table.upto(5, torch.zeros(1, dtype=torch.bfloat16)).dtype == torch.float32  # never 16 bits
     assert torch.equal(table.upto(5, torch.zeros(1, dtype=torch.float64))[:5], table.make(5))
+
+
+@pytest.mark.parametrize("start", [1, 2])
+def test_sinusoids_may_start_at_another_number(start: int) -> None:
+    close(sinusoids(20, 12, start=start), sinusoids(20 + start, 12)[start:])
+    shifted = clearhead.configure("tiny", vocab_size=9, d_model=12, heads=2, positions={"start": start})
+    close(SinusoidalPositions(shifted).make(5), sinusoids(5 + start, 12)[start:])
+    with pytest.raises(clearhead.InputError, match=r"positions\.start is for 'sinusoidal'"):
+        clearhead.configure("llama", positions={"start": start})
+
+
+@pytest.mark.parametrize(("preset", "changes"), [("tiny", {}), ("llama", {"kv_heads": 2})])
+def test_an_export_leaves_no_trace(preset: str, changes: dict[str, int]) -> None:
+    """`torch.export` runs the model on tensors without numbers; its tables must not stay behind in the real one, and
+    the exported program must make its own at any length."""
+    torch.manual_seed(0)
+    config = clearhead.configure(preset, vocab_size=31, d_model=16, heads=2, d_ff=16, kernels="plain", **changes)
+    model = clearhead.build(config).eval()
+    short, long = (torch.randint(31, (2, length)) for length in (5, 90))
+    inputs = (short, short) if preset == "tiny" else (short,)
+    length = torch.export.Dim("length", min=2, max=512)
+    other = torch.export.Dim("other", min=2, max=512)
+    shapes = ({1: length}, {1: other}) if preset == "tiny" else ({1: length},)
+    program = torch.export.export(model, inputs, dynamic_shapes=shapes, strict=False)
+    assert all(
+        module.rows is None or type(module.rows) is Tensor for module in model.modules() if isinstance(module, Table)
+    )
+    for ids in (short, long):
+        given = tuple(ids for _ in inputs)
+        close(program.module()(*given), model(*given), 1e-5)

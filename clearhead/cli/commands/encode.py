@@ -25,6 +25,9 @@ def encode(
     file: InputFile = None,
     predict: Annotated[bool, typer.Option("--predict", help="What the task's head says, instead of vectors.")] = False,
     mean: Annotated[bool, typer.Option("--mean", help="One vector a line: the mean over its tokens.")] = False,
+    normalise: Annotated[
+        bool, typer.Option("--normalise", help="With --mean: bring each vector to length one, as sentence models do.")
+    ] = False,
     output: Annotated[Path | None, typer.Option("-o", metavar="OUT.npy", help="With --mean: write one array.")] = None,
     force: Force = False,
     checkpoint: Checkpoint = "best",
@@ -34,13 +37,14 @@ def encode(
     """Vectors or predictions of an encoder-only model, one JSON value for each line.
 
     Vectors are the last hidden states, one for each token. Predictions are the likeliest class of each token or of the
-    line, or for a masked-token model the text with every <mask> filled in. A line without tokens gives
-    null, and so does one that the tokenizer cannot read, with a warning.
+    line, or for a masked-token model the text with every <mask> (BERT's is [MASK]) filled in. A line without
+    tokens gives null, and so does one that the tokenizer cannot read, with a warning.
 
     \b
     Examples:
       clearhead encode runs/count lists.txt --predict
       clearhead encode runs/masked lines.txt --mean -o vectors.npy
+      clearhead encode runs/minilm sentences.txt --mean --normalise -o vectors.npy
       echo "the cat <mask> on the mat" | clearhead encode runs/masked --predict
     """
     from clearhead.decoding.answer import prediction
@@ -48,6 +52,8 @@ def encode(
 
     if predict and mean:
         raise InputError("--predict and --mean: give one of them, predictions or vectors")
+    if normalise and not mean:
+        raise InputError("--normalise is for one vector a line: it needs --mean")
     if output is not None and not mean:
         raise InputError("-o writes one array with a row for each line: it needs --mean")
     if output is not None:
@@ -64,7 +70,8 @@ def encode(
                     prediction(model, text, out) for text, out in zip(texts, model.predict(texts), strict=True)
                 ]
             else:
-                made = [states.mean(0).tolist() if mean else states.tolist() for states in model.encode(texts)]
+                vectors = [states.mean(0) if mean else states for states in model.encode(texts)]
+                made = [(one / one.norm().clamp(min=1e-12) if normalise else one).tolist() for one in vectors]
             found = dict(zip(usable, made, strict=True))
             if add is None:
                 lines.write([json.dumps(found.get(number), ensure_ascii=False) for number, _ in chunk])

@@ -39,5 +39,5 @@ def import_(
     for name in found.left_out:
         typer.echo(f"left out: {name}, of a head that this model does not run", err=True)
     config = found.model.config
-    shown = f"{found.kind}, {config.kind}, {count_parameters(config):,} parameters, {type(found.tokenizer).__name__}"
+    shown = f"{found.kind}, {config.kind}, {count_parameters(config):,} parameters, tokenizer {found.tokenizer.kind}"
     typer.echo(f"imported {source} into {path}: {shown}", err=True)

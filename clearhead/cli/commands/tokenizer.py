@@ -223,7 +223,11 @@ def info(
     from clearhead.tokenizer.split import PATTERNS
 
     tokenizer = _load(model, pattern, special)
-    facts: dict[str, object] = {"kind": type(tokenizer).__name__, "size": tokenizer.size, "special": tokenizer.special}
+    facts: dict[str, object] = {"kind": tokenizer.kind, "size": tokenizer.size, "special": tokenizer.special}
+    if tokenizer.marks:
+        facts["marks"] = tokenizer.marks
+    if tokenizer.around is not None:
+        facts["around a text"] = [show(tokenizer.token_bytes(token)) for token in sum(tokenizer.around, ())]
     if isinstance(tokenizer, BytePair):
         names = {expression: name for name, expression in PATTERNS.items()}
         longest = sorted(tokenizer.vocabulary, key=len, reverse=True)[:10]

@@ -50,7 +50,7 @@ def rows(config: ModelConfig) -> tuple[Row, ...]:
 
 
 def describe(keys: Keys, state: State) -> ModelConfig:
-    keys.only(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False, pruned_heads={})
+    keys.only(position_embedding_type="absolute", pruned_heads={})
     tied = keys.flag("tie_word_embeddings", True)
     pooled, classify = "bert.pooler.dense.weight" in state, state.get("classifier.weight")
     head: dict[str, Any] = {"kind": "none"}

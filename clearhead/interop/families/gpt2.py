@@ -32,7 +32,7 @@ def table(layout: Layout) -> tuple[Row, ...]:
 
 
 def describe(keys: Keys, state: State) -> ModelConfig:
-    keys.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
+    keys.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False)
     width = keys.whole("n_embd")
     return configure(
         "gpt2",

@@ -34,7 +34,7 @@ HARMLESS = frozenset({"max_position_embeddings", "is_encoder_decoder"})  # RoPE 
 
 def shared(keys: Keys, usual: bool = False, **changes: Any) -> ModelConfig:
     """What all of this kind say in the same words. `usual`: heads share no keys unless it is said that they do."""
-    keys.only(hidden_act="silu")
+    keys.only(hidden_act="silu", rope_interleaved=False)
     width, heads = keys.whole("hidden_size"), keys.whole("num_attention_heads")
     own = keys.whole("head_dim", width // heads)
     return configure(
@@ -128,5 +128,5 @@ FAMILY = Family(
     settings,
     lambda config: "LlamaForCausalLM",
     prefix="model.",
-    harmless=HARMLESS | {"pretraining_tp"},
+    harmless=HARMLESS | {"pretraining_tp", "is_llama_config"},
 )

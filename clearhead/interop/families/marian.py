@@ -55,7 +55,7 @@ def describe(keys: Keys, state: State) -> ModelConfig:
         keys.only(**{f"decoder_{key}": keys.whole(f"encoder_{key}")})
     # options of Marian itself that older files carry along, where only these values are what the model computes
     keys.only(normalize_before=False, normalize_embedding=False, add_final_layer_norm=False, add_bias_logits=False)
-    keys.only(static_position_embeddings=True, extra_pos_embeddings=0, is_decoder=False)
+    keys.only(static_position_embeddings=True)
     source = keys.whole("vocab_size")
     target = keys.whole("decoder_vocab_size", source)
     together = keys.flag("share_encoder_decoder_embeddings", True)
@@ -116,5 +116,6 @@ FAMILY = Family(
     prefix="model.",
     # sinusoids have no last position; layers are dropped in training only
     harmless=frozenset({"max_position_embeddings", "is_encoder_decoder", "init_std", "num_hidden_layers"})
-    | {"encoder_layerdrop", "decoder_layerdrop", "classifier_dropout", "classif_dropout"},
+    | {"encoder_layerdrop", "decoder_layerdrop", "classifier_dropout", "classif_dropout"}
+    | {"extra_pos_embeddings", "force_bos_token_to_be_generated"},  # of BART, from whose converter the first came
 )
