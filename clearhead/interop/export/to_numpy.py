@@ -83,8 +83,9 @@ def write(run: Run, checkpoint: str, folder: Path) -> str:
 def origin(run: Run, checkpoint: str) -> str:
     config = run.model_config
     layers = " + ".join(str(count) for count in (config.encoder_layers, config.decoder_layers) if count)
-    name = run.checkpoint(checkpoint).name
-    return f"Exported by Clearhead {__version__} from the run {run.path.resolve().name!r}, {name}: {layers} layers."
+    name = re.sub(r"[^\w .-]", "_", run.path.resolve().name)  # it goes into a program: no quote may end its text
+    said = f"Exported by Clearhead {__version__} from the run {name[:40]}"
+    return f"{said}, {run.checkpoint(checkpoint).name}: {layers} layers."
 
 
 # ---- what is true of a run ------------------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ def of_the_text(loaded: LoadedModel) -> tuple[set[str], dict[str, Any]]:
         require(tokenizer.bos_id is not None, "the tokenizer has no <s>, with which every translation begins")
         return words, numbers | {"START": tokenizer.bos_id, "more": settings.max_extra}
     begins = [loaded.beginning] if tokenizer.around is None else list(tokenizer.around[0])
-    if begins != [] and begins != [None]:
+    if begins not in ([], [None]):
         words.add("begins")
     elif loaded.beginning is not None:  # of others' models: only where there is nothing else to read
         words.add("alone")

@@ -142,6 +142,11 @@ def test_it_runs_without_us(tmp_path: Path) -> None:
     assert piped.stdout == said.stdout
 
 
+def test_the_name_of_a_run_is_not_run(tmp_path: Path) -> None:
+    run = run_of(tmp_path / 'x"""; raise SystemExit; """\\', "encoder-decoder")
+    assert script(run, tmp_path / "out").__doc__.splitlines()[2].endswith(" layers.")
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
