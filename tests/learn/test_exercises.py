@@ -43,10 +43,19 @@ def test_the_solution_as_a_file_passes_and_the_stub_is_unwritten(
         assert solved or verdict.part == exercise.parts[0]
 
 
-MISTAKES = [(exercise, index) for exercise in EXERCISES for index in range(len(exercise.mistakes))]
+MISTAKES = [  # every fourth in every run, all of them in the long one
+    pytest.param(
+        exercise,
+        index,
+        id=f"{exercise.name}-{index}-{exercise.mistakes[index].id}",
+        marks=[pytest.mark.long] if index % 4 else [],
+    )
+    for exercise in EXERCISES
+    for index in range(len(exercise.mistakes))
+]
 
 
-@pytest.mark.parametrize(("exercise", "index"), MISTAKES, ids=[f"{e.name}-{e.mistakes[i].id}" for e, i in MISTAKES])
+@pytest.mark.parametrize(("exercise", "index"), MISTAKES)
 def test_a_mistake_is_told_as_itself(exercise: Exercise, index: int) -> None:
     mistake = exercise.mistakes[index]
     parts = variant(exercise, mistake)
