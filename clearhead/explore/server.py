@@ -36,13 +36,20 @@ Response: TypeAlias = Any
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def create_app(session: Session, port: int, token: str | None = None) -> Any:
-    """The application for a port; the token is a new one unless given."""
+def require_packages() -> None:
+    """One line about what to install, before anything is done."""
     try:
-        from starlette.applications import Starlette
-        from starlette.routing import Route
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
     except ImportError:
         raise InputError(NEEDED) from None
+
+
+def create_app(session: Session, port: int, token: str | None = None) -> Any:
+    """The application for a port; the token is a new one unless given."""
+    from starlette.applications import Starlette
+    from starlette.routing import Route
+
     token = token or secrets.token_urlsafe(24)
     app = Starlette(
         routes=[
@@ -222,10 +229,7 @@ def _bound(family: socket.AddressFamily, address: str, port: int) -> socket.sock
 
 def serve(session: Session, sockets: list[socket.socket], ready: Callable[[], None] = lambda: None) -> None:
     """Answer until interrupted."""
-    try:
-        import uvicorn
-    except ImportError:
-        raise InputError(NEEDED) from None
+    import uvicorn
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -60,11 +60,11 @@ def test_it_shows_examples_and_writes_the_pictures_it_names(home: Path, shown: s
 
 
 def test_every_next_step_runs_as_printed(home: Path, shown: str) -> None:
-    """But for the training, which takes its time and has a test of its own."""
+    """But for the page, which is served until interrupted, and the training; each has a test of its own."""
     steps = next_steps(shown)
-    verbs = ["translate", "attention", "evaluate", "shapes", "train"]
+    verbs = ["translate", "explore", "attention", "evaluate", "shapes", "train"]
     assert [step.partition(".venv/bin/clearhead ")[2].split()[0] for step in steps] == verbs
-    for step in steps[:-1]:
+    for step in [steps[0], *steps[2:-1]]:
         done = typed(step, home)
         assert done.returncode == 0, (step, done.stderr)
         assert done.stdout or "wrote runs/demo/plots/attention.png" in done.stderr

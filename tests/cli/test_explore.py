@@ -86,3 +86,14 @@ def test_a_port_that_is_taken(call: Call, run: Path) -> None:
         status, _, err = call("explore", run, "--no-browser", "--port", port)
     assert status == 2
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in err
+
+
+def test_the_file_needs_no_extra_and_the_server_says_which(
+    call: Call, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("starlette", "uvicorn"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert call("explore", run, "-o", tmp_path / "page.html")[0] == 0
+    status, _, err = call("explore", run, "--no-browser")
+    assert status == 2
+    assert "pip install 'clearhead[serve]'" in err

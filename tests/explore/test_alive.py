@@ -30,11 +30,11 @@ MODELS: dict[str, dict[str, Any]] = {
         "head": {"tied": False, "bias": True},
     },
     "llama's": {"preset": "llama", "kv_heads": 1, "heads": 2, "head": {"bias": True}},
-    "alibi, three heads, window": {
+    "alibi, six heads, window": {
         "preset": "gpt2",
         "positions": {"kind": "alibi"},
         "d_model": 18,
-        "heads": 3,
+        "heads": 6,
         "window": 4,
         "head": {"bias": True},
     },

@@ -170,6 +170,7 @@ Pictures:
 
 Try next:
   echo "Samstag, 3. März 2029" | {program} translate {name}
+  {program} explore {name}   # look inside, on a page in the browser
   {program} attention {name} "3 mars 2029"   # every head, as a picture
   {program} evaluate {name}
   {program} shapes {name}

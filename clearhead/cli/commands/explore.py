@@ -34,13 +34,15 @@ def explore(
       clearhead explore runs/demo --text "3 mars 2029" -o page.html
       clearhead explore runs/demo --no-browser --port 8030
     """
-    from clearhead.explore.server import listen, serve
+    from clearhead.explore.server import listen, require_packages, serve
     from clearhead.explore.session import Session
 
     if output is not None:
         if output.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"cannot write {output}: a page is wanted, x.html")
         refuse_to_replace(output, force)
+    else:
+        require_packages()
     session = Session(str(run), checkpoint, device, threads)
     if output is not None:
         from clearhead.explore.single_file import page_of
