@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from clearhead.doctor.describe import CausalLM, Description, Encoder, EncoderDecoder, Reference
-from clearhead.doctor.hosts import decoder, describe_others, encoder, loop, seq2seq
+from clearhead.doctor.hosts import decoder, describe_blind, describe_others, encoder, loop, seq2seq
 
 # how tokens come in: the host modules stay as they are, or one of them is replaced by its broken twin
 Modules = dict[str, Any]
@@ -17,6 +17,7 @@ HEALTHY: Modules = {
     "seq2seq": seq2seq,
     "loop": loop,
     **describe_others.HEALTHY,
+    **describe_blind.HEALTHY,
 }
 
 
@@ -178,6 +179,7 @@ VARIANTS: dict[str, dict[str, Callable[[Modules], Description]]] = {
         "finetune": lambda modules: with_loop(modules, optimizer="adapt"),
     },
     **describe_others.VARIANTS,
+    **describe_blind.VARIANTS,
 }
 
 

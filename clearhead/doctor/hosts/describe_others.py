@@ -13,6 +13,7 @@ from torch import Tensor
 
 from clearhead.doctor.describe import CausalLM, Description, EncoderDecoder, Reference
 from clearhead.doctor.hosts import by_id, functional, sequence_first
+from clearhead.doctor.results import outputs
 
 Modules = dict[str, Any]
 HEALTHY: Modules = {"sequence_first": sequence_first, "functional": functional, "by_id": by_id}
@@ -148,18 +149,21 @@ def translator_by_id(modules: Modules) -> EncoderDecoder:
 
 
 def with_reference(
-    describe: Callable[[Modules], Description], inputs: tuple[Tensor, ...], sizes: dict[str, int]
+    describe: Callable[[Modules], Description],
+    inputs: tuple[Tensor, ...],
+    sizes: dict[str, int],
+    modules: Modules = HEALTHY,
 ) -> Callable[[Modules], Description]:
     """The same description, and what the healthy model gives with weights large enough that every part matters."""
 
     def known_good() -> Reference:
-        healthy = describe(HEALTHY)
+        healthy = describe(modules)
         torch.manual_seed(17)
         model = healthy.build(**sizes).double().eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.normal_(mean=float(parameter.dim() == 1), std=parameter.size(-1) ** -0.5)
-            return Reference(model.state_dict(), inputs, healthy.forward(model, *inputs), sizes)
+            return Reference(model.state_dict(), inputs, outputs(healthy.forward(model, *inputs)), sizes)
 
     return lambda modules: replace(describe(modules), reference=known_good)
 

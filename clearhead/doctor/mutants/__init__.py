@@ -14,7 +14,9 @@ from types import ModuleType
 
 from clearhead.errors import InputError
 
-HOSTS = ("decoder", "encoder", "seq2seq", "loop", "sequence_first", "functional", "by_id")
+HOSTS = (
+    "decoder", "encoder", "seq2seq", "loop", "sequence_first", "functional", "by_id", "fused", "pairs", "unified"
+)  # fmt: skip
 TABLES = (*HOSTS, "lasting", "sublayers", "details")  # one for each host, and three of bugs that all hosts have
 
 
