@@ -314,5 +314,5 @@ def test_a_group_shards_only_if_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(distributed.dist, "get_rank", lambda: 0)
     monkeypatch.setenv("WORLD_SIZE", "2")
     for parallel in ("ddp", "fsdp"):
-        with distributed.gathered("cpu", parallel) as ranks:  # type: ignore[arg-type]
+        with distributed.gathered("cpu", parallel) as ranks:
             assert ranks.parallel == parallel
