@@ -41,6 +41,7 @@ from clearhead.run import Run
 
 HALVES = re.compile("[\ud800-\udfff]")  # of characters; alone they are none
 KEPT = 6  # passes whose tensors can still be asked for
+MOST_BYTES = 1 << 30  # of these together; two passes stay in any case, that before an edit and that after
 MOST_LOGITS = 1 << 22  # numbers; more are not kept, the likeliest tokens are told apart
 CHECKPOINTS = 4  # models in memory at a time
 
@@ -196,9 +197,12 @@ class Session:
         if logits is not None and logits.numel() > MOST_LOGITS:
             del made.taken.tensors["output.logits"]
         self.passes[key] = made
-        while len(self.passes) > KEPT:
+        while len(self.passes) > KEPT or (len(self.passes) > 2 and self._bytes() > MOST_BYTES):
             self.passes.popitem(last=False)
         return key
+
+    def _bytes(self) -> int:
+        return sum(tensor.nbytes for made in self.passes.values() for tensor in made.taken.tensors.values())
 
     def _tokens(self, loaded: LoadedModel, ids: Any, said: bool = False) -> list[dict[str, Any]]:
         """Ids with names that can be read; what an encoder-only model with classes says are labels."""

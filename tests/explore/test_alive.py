@@ -20,6 +20,7 @@ from tests.decoding.models import byte_tokenizer, opinionated, write_run
 from tests.explore.browser import HERE, answer_from_memory
 
 CLOSE = 1e-4
+EVERYTHING = {"off", "even", "sw"}  # the edits of which every number is compared
 START = 'import { openSource } from "./source.js"; window.source = await openSource();'
 MODELS: dict[str, dict[str, Any]] = {
     "the paper's": {"preset": "tiny", "norm": {"placement": "post"}},
@@ -154,8 +155,8 @@ def test_javascript_computes_what_python_computes(name: str, chromium: Any, tmp_
         wanted = session.read(from_dict(PassRequest, asked))
         found = ask("pass", asked)
         alike(found, json.loads(json.dumps(wanted)), f"{asked}: pass")
-        if wanted["id"] is None:
-            continue
+        if asked.get("edits", {}).keys() not in ({}.keys(), EVERYTHING) or wanted["id"] is None or "search" in asked:
+            continue  # of these, the least, greatest and mean of every tensor were compared
         names = [row["name"] for row in wanted["tensors"]]
         assert len(names) > 15
         sent = unpack(session.tensors(TensorRequest(wanted["id"], from_wanted(names))))

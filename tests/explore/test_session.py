@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from clearhead.errors import InputError
+from clearhead.explore import session as session_module
 from clearhead.explore.requests import OfPass, PassRequest, TensorRequest
 from clearhead.explore.session import KEPT, Session
 from clearhead.explore.wire import unpack
@@ -240,6 +241,13 @@ def test_only_the_last_passes_are_kept(sessions: dict[str, Session]) -> None:
     before = list(session.passes)
     assert read(session, "the", keep=False)["id"] is None
     assert list(session.passes) == before
+
+
+def test_large_passes_are_kept_two_at_a_time(sessions: dict[str, Session], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "MOST_BYTES", 1000)
+    session = sessions["encoder"]
+    made = [read(session, "the cat")["id"] for _ in range(4)]
+    assert list(session.passes) == made[-2:]
 
 
 def test_checkpoints_and_metrics(tmp_path: Path) -> None:
