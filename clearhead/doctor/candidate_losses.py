@@ -75,6 +75,7 @@ def pairings(logits: Tensor, tokens: Tensor, shift: int) -> Iterator[tuple[str, 
     yield "as declared", *shifted(shift)
     if shift == 1:
         yield "labels not shifted", *shifted(0)
+        yield "labels not shifted", logits[:, :-1], tokens[:, :-1]  # where the last token is not fed
         yield "labels shifted twice", *shifted(2)
         yield "labels shifted backwards", *shifted(-1)
         yield "labels rolled around", logits, tokens.roll(-1, dims=1)

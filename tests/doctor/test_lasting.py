@@ -22,14 +22,15 @@ MUST_FIND = {
     "copy": ("y08", "y09", "y10", "y11"),
     "padded": ("y12", "y13", "y14", "fn20"),
     "context": ("y15", "y16", "y17"),
-    "decay": ("y18", "y19", "y20", "fn46", "fn47"),
+    "decay": ("y18", "y19", "y20", "fn46", "fn47", "f56", "u63"),
     "padding_row": ("y21", "y22"),
     "bend": ("z01", "z02"),
     "residual": ("z03", "z04", "z05", "z06", "z10", "z11", "id18"),
     "norm": ("z12", "z13"),
     "generate": ("z14", "z15", "z16"),
     "attention": ("sf02", "fn01"),
-    "parameters": ("sf25", "fn11", "id24", "sf27"),
+    "parameters": ("sf25", "fn11", "id24", "sf27", "u76"),
+    "update": ("f61",),
     "packed": ("fn07",),
     "cache": ("fn19", "fn31", "fn32", "fn33"),
     "loss": ("sf36", "sf38", "id39", "id40", "id41"),
@@ -38,7 +39,7 @@ MUST_FIND = {
 }
 CASES = [(probe, id) for probe, ids in MUST_FIND.items() for id in ids]
 # what may be meant by somebody is not an error
-WARNED = {"y04", "y16", "y20", "y22", "z09", "z12", "z13", "fn29", "fn46", "fn47"}
+WARNED = {"y04", "y16", "y20", "y22", "z09", "z12", "z13", "fn29", "fn46", "fn47", "f56", "u63"}
 QUIET = sorted({(probe, table()[id].host, table()[id].variant) for probe, id in CASES if probe != "padding_row"})
 
 

@@ -101,6 +101,8 @@ def padding_axis(facts: Facts) -> float:
 def broadcast(facts: Facts) -> float:
     if "rows" in (masks(facts, "self"), masks(facts, "cross")):
         return 0.96
+    if facts.of("padding.right", "coupled") and facts.none("batch.coupled"):
+        return 0.85
     moved = facts.of("padding.content", "moved", [])
     if facts.has("padding.content") and moved == ["square content"]:
         return 0.95

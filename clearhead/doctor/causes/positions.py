@@ -17,6 +17,8 @@ def missing(facts: Facts) -> float:
 
 
 def axis(facts: Facts) -> float:
+    if facts.of("padding.right", "coupled") and facts.none("batch.coupled"):
+        return 0.9  # rows depend on each other only where some are padded
     moved = facts.has("position.missing") or facts.has("position.constant")
     return 0.96 if facts.has("batch.coupled") and moved and calm(facts) else 0.5 if facts.has("batch.coupled") else 0.0
 

@@ -4,7 +4,7 @@ from clearhead.doctor.causes import Facts, Known, Score
 from clearhead.doctor.finding import Cause
 
 LOSS = ("loss", "invariance", "floor")
-ENDS = ("negative", "raised", "zero", "rises", "beyond")  # what the decay probe finds late in a schedule
+ENDS = ("negative", "raised", "zero", "rises", "beyond", "unfinished")  # what the decay probe finds late in a schedule
 
 
 def loss(key: str, *values: str, score: float = 0.96) -> Score:
@@ -36,10 +36,14 @@ def direction(*words: str) -> Score:
 
 
 def short(facts: Facts) -> float:
+    if facts.of("update.length", "unclipped"):
+        return 0.95
     return 0.95 if facts.has("update.length") and facts.of("update.length", "ratio", 1.0) < 0.5 else 0.0
 
 
 def long(facts: Facts) -> float:
+    if facts.of("update.length", "unclipped"):
+        return 0.3
     if facts.has("update.length") and facts.of("update.length", "ratio", 1.0) > 1:
         return 0.9
     if 0.2 < facts.of("update.length", "ratio", 1.0) < 0.99:
@@ -254,7 +258,7 @@ CAUSES: list[Known] = [
     (
         Cause(
             "clip-before-unscale",
-            "gradients are clipped while still scaled",
+            "gradients are clipped while still scaled, or before they are there",
             "clip_grad_norm_(...); scaler.unscale_(opt)",
             "scaler.unscale_(opt); clip_grad_norm_(...)",
             "A scaled gradient is thousands of times too long, so clipping leaves next to nothing.",

@@ -53,7 +53,23 @@ def run(subject: Subject) -> list[Finding]:
             message = f"the learning rate of update {step}{end} is {rates[step]:g}: it climbs the loss, or is no number"
             return [Finding("decay.negative", severity, message, {"step": step})]
     found = [*zero(rates, steps, severity), *rising(rates, warmup, end), *jump(rates, warmup)]
-    return found or (beyond(subject, rates, steps) if steps is not None else [])
+    if steps is None or found:
+        return found
+    return beyond(subject, rates, steps) or unfinished(rates, steps)
+
+
+def unfinished(rates: dict[int, float], steps: int) -> list[Finding]:
+    """A decay that gets steeper all the way has not come to its end if much of the peak is left there."""
+    peak, places = max(rates.values()), [steps - 1 - steps // 4, steps - 1 - steps // 8, steps - 1]
+    rungs = [min(rates, key=lambda step: abs(step - place)) for place in places]
+    early, middle, last = (rates[rung] for rung in rungs)
+    if len(set(rungs)) < 3 or last < 0.3 * peak:
+        return []
+    slopes = (early - middle) / (rungs[1] - rungs[0]), (middle - last) / (rungs[2] - rungs[1])
+    if slopes[0] <= 0 or slopes[1] < 1.02 * slopes[0]:
+        return []
+    message = f"at the last of {steps} updates the rate is still {last / peak:.0%} of its peak, and falls ever faster"
+    return [Finding("decay.unfinished", WARNING, message, {})]
 
 
 def beyond(subject: Subject, rates: dict[int, float], steps: int) -> list[Finding]:
@@ -113,6 +129,24 @@ def jump(rates: dict[int, float], warmup: int) -> list[Finding]:
             message = (
                 f"where the warm-up ends, the learning rate drops by {show(rates[step - 1] - rates[step])} ({step}), "
                 f"and by {show(rates[step] - rates[step + 1])} at the next update: the decay began before it took over"
+            )
+            return [Finding("decay.jump", WARNING, message, {"step": step})]
+    return later_jump(rates)
+
+
+def later_jump(rates: dict[int, float]) -> list[Finding]:
+    """A level that hands over to a decay does not begin with a drop; one that stays level again is a staircase."""
+    peak = max(rates.values())
+    for step in rates:
+        near = [rates.get(step + offset) for offset in (-2, -1, 0, 1, 2)]
+        if None in near:
+            continue
+        before, top, first, second, third = (value for value in near if value is not None)
+        fall, after = top - first, first - second
+        if abs(before - top) < 1e-9 * peak and fall > 0.02 * peak and fall > 4 * after > 0 and second > third:
+            message = (
+                f"after a level the learning rate drops by {show(fall)} at update {step}, and by {show(after)} at the "
+                "next: the decay does not start from the level"
             )
             return [Finding("decay.jump", WARNING, message, {"step": step})]
     return []

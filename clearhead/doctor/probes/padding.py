@@ -74,7 +74,15 @@ def examine(subject: Subject, view: View) -> list[Finding]:
         # rows that no longer sum to one were masked after the softmax
         finding.evidence["after_softmax"] = bool(changed_weights(watch.seen))
         finding.evidence["masks"] = masks(subject, view, rows, first)
+        turned = padded_in_turn(subject, view, rows[::-1], first)[::-1]
+        finding.evidence["coupled"] = worst(padded_in_turn(subject, view, rows, first), turned) > tolerance
     return found
+
+
+def padded_in_turn(subject: Subject, view: View, rows: list[Tensor], content: int) -> list[Tensor]:
+    """The outputs of the real tokens of these rows, padded on the right, in their order."""
+    tokens, real = pad(subject, rows, 9, False, content)
+    return outputs_of_real(view, subject.quiet(view, subject.model(), tokens, real), real)
 
 
 def masks(subject: Subject, view: View, rows: list[Tensor], content: int) -> dict[str, str]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.finding import ERROR, NOTE, WARNING, Finding
+from clearhead.doctor.influence import by_change, by_gradient
 from clearhead.doctor.subject import Subject, gap
 from clearhead.doctor.watch import Watch
 
@@ -112,6 +113,27 @@ def whole_heads(subject: Subject, parameter: Tensor, rows: Tensor, axis: int) ->
         return 0
     blocks = rows.view(-1, each)
     return int(blocks.all(dim=1).sum()) if bool((blocks.all(dim=1) == blocks.any(dim=1)).all()) else 0
+
+
+def cut_off(subject: Subject) -> list[Finding]:
+    """Where another token gives another output, its embedding has a gradient there; a residual or a tied head may hide
+    from the parameters that it has none."""
+    for view in subject.views:
+        model, tokens = subject.without_dropout(), subject.tokens(1, 6, seed=44)
+        gradient = by_gradient(subject, view, model, tokens)
+        if gradient is None:
+            continue
+        moved = by_change(subject, view, model, tokens)
+        heard = moved > 100 * subject.tolerance(view)
+        cut = (heard & (gradient == 0)).nonzero().tolist()
+        if 2 * len(cut) > int(heard.sum()):  # a hard choice may cut off a few
+            i, j = cut[0]
+            message = (
+                f"another {view.token} {j} moves output {i} by {float(moved[i, j]):.2g}, but its embedding gets no "
+                f"gradient from there ({len(cut)} of {moved.numel()} pairs): the way is cut"
+            )
+            return [Finding("parameters.detached", ERROR, message, {"names": [view.name], "whole": False})]
+    return []
 
 
 def read_by_length(subject: Subject, model: nn.Module, name: str, unused: Tensor) -> bool:
@@ -270,4 +292,7 @@ def run(subject: Subject) -> list[Finding]:
     subject.require_exact()
     found = [*shared(subject), *identical(subject), *ties_and_tables(subject)]
     # where outputs are random, a change in them says nothing
-    return [*gradients(subject), *found, *saved(subject)] if subject.repeatable or subject.silenced else found
+    if not (subject.repeatable or subject.silenced):
+        return found
+    trained = gradients(subject)
+    return [*trained, *([] if trained else cut_off(subject)), *found, *saved(subject)]

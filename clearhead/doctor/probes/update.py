@@ -209,8 +209,11 @@ def length(subject: Subject, whole: Tensor, moved: Tensor, several: bool) -> lis
         f"{f', clipped to {clip},' if clip else ''} has length {show(expected)}"
     )
     message += "; it stepped more than once" if several else ""
+    unclipped = clip is not None and abs(float(moved.norm()) / max(float(whole.norm()), 1e-30) - 1) < 1e-2
+    message += "; it was not clipped" if unclipped else ""
     severity = ERROR if clip is not None or ratio > 1 else WARNING
-    return [Finding("update.length", severity, message, {"ratio": ratio, "several": several})]
+    evidence = {"ratio": ratio, "several": several, "unclipped": unclipped}
+    return [Finding("update.length", severity, message, evidence)]
 
 
 def shortened(
