@@ -83,6 +83,13 @@ def roles(place: Sandbox) -> dict[str, Role]:
         "T": Role("<end>", {}, ("",)),
         "TEXT": Role("the cat", {}, free),
         "PROMPT": Role("the cat", {}, free),
+        "SOURCE": Role(path("foreign"), {**unusable, "an empty folder": folder, "text": path("lines.txt")}),
+        "NEW RUN": Role(path("here/made"), {"a file": path("lines.txt"), "there already": path("pairs"),
+                                            "below a file": below, "too long a name": long}),
+        "F.bin": Role(garbage, {**unusable, "a folder": folder}),
+        "FOLDER": Role(path("here/course"), {"a file": path("lines.txt"), "below a file": below,
+                                             "too long a name": long}),
+        "PLAN": Role(path("plan.toml"), {**text_file, "no plan": path("recipe.toml")}),
     }  # fmt: skip
 
 
@@ -115,6 +122,7 @@ GOOD = {
     ("tokenizer", "decode", "file"): "{ids.txt}",
     ("tokenizer", "train", "vocab_size"): "270",
     ("tokenizer", "train", "workers"): "1",
+    ("export", "to"): "numpy",
 }
 # Filters that refuse lines which are text to others; what they make of them is tried in tests/cli.
 CHOOSY = {("tokenizer", "decode", "file")}
@@ -124,6 +132,8 @@ KINDS = {
     ("doctor", "write"): "OUT.py",
     ("doctor", "baseline"): "BASELINE",
     ("doctor", "write_baseline"): "OUT",
+    ("import", "run"): "NEW RUN",
+    ("learn", "start", "course"): "PLAN",
 }
 # Values within every declared range that this command must refuse all the same, and why.
 REFUSED = {

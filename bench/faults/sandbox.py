@@ -10,11 +10,14 @@ from tempfile import TemporaryDirectory
 
 import tomli_w
 import torch
+from safetensors.torch import save_file
 
 from clearhead.data.settings import DataSettings, TokenizerSettings
 from clearhead.data.splits import build as build_data
 from clearhead.decoding_settings import DecodingSettings
-from clearhead.model import build
+from clearhead.interop.families import FAMILIES
+from clearhead.interop.family import write
+from clearhead.model import build, configure
 from clearhead.run import step_name, write_checkpoint
 from clearhead.settings import merge, to_dict
 from clearhead.tokenizer import train as train_tokenizer
@@ -66,6 +69,8 @@ class Sandbox:
         text = str(folder / "text.txt")
         write_run(folder / "pairs", DataSettings(source=text, target=text))
         write_run(folder / "text", DataSettings(text=text, documents="line", context=32))
+        write_foreign(folder / "foreign", folder / "tokenizer.json")
+        (folder / "plan.toml").write_text('exercises = ["attention"]\n')
         write_run(folder / "encoder", DataSettings(task="masked", text=text, documents="line", context=32))
 
     def path(self, name: str) -> str:
@@ -110,6 +115,17 @@ def write_run(path: Path, data: DataSettings) -> None:
     (path / "config.toml").write_text(tomli_w.dumps(settings))
     for name in ("latest", "best"):
         (path / name).write_text(step_name(STEPS) + "\n")
+
+
+def write_foreign(path: Path, tokenizer: Path) -> None:
+    """Somebody else's model: a GPT-2 with random weights, as a folder in Hugging Face's layout."""
+    shape = {"vocab_size": 280, "d_model": 16, "heads": 2, "d_ff": 16, "decoder_layers": 1}
+    config = configure("gpt2", **shape, positions={"kind": "learned", "max_length": 32})
+    settings, tensors = write(FAMILIES["gpt2"], config, build(config).state_dict())
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(settings))
+    save_file(tensors, path / "model.safetensors")
+    shutil.copy(tokenizer, path / "tokenizer.json")
 
 
 @contextmanager
