@@ -29,7 +29,8 @@ from clearhead.training.config import TrainingSettings
 
 SAMPLE = 20  # of the mistakes in words, in the tests
 # Commands of the course work on the folder they are called in; tests/learn tries these.
-ELSEWHERE = {("learn", name) for name in ["check", "watch", "hint", "skip", "reset", "solution", "list", "bug", "finish", "grade"]}
+NAMES = ("check", "watch", "hint", "skip", "reset", "solution", "list", "bug", "finish", "grade")
+ELSEWHERE = {("learn", name) for name in NAMES}
 SETTINGS: dict[str, Any] = {
     "training": TrainingSettings,
     "data": DataSettings,
