@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from clearhead.learn.session import Checked
     from clearhead.learn.verdict import Verdict
 
-STYLES = {"called": "dim", "got": "red", "wanted": "green", "likely": "bold", "or": "", "but": "yellow"}
+STYLES = {"called": "dim", "got": "red", "wanted": "green", "likely": "bold"}
 WIDTH = 16
 
 

@@ -209,8 +209,8 @@ def explain(
         got, wanted = f"{name} is not the same afterwards", f"{name} as it was"
     else:
         got, wanted = both(found.got, found.wanted, found.where)
-    if found.ratio is not None and abs(found.ratio - 1) > 1e-4 and found.kind == "values":
-        got += f"   (everywhere {found.ratio:.4g} times what is wanted)"
+    if found.ratio and abs(found.ratio - 1) > 1e-4 and found.kind == "values" and len(show(found.wanted)) > 8:
+        got += f"   ({found.ratio:.4g} times what is wanted)"
     line = raised_at(error, written) if error is not None and misfit is None else None
     return Verdict(
         exercise.name,

@@ -64,8 +64,6 @@ class Verdict:
     def rows(self) -> list[tuple[str, str]]:
         """The lines of the verdict: a word, and what it says."""
         rows = [("called", self.called), ("got", self.got), ("wanted", self.wanted)]
-        if self.only:
-            rows.append(("but", f"right when {self.only}"))
         if self.likely:
             rows.append(("likely", self.likely[0].say))
             rows += [("or", other.say) for other in self.likely[1:2]]

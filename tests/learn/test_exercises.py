@@ -43,12 +43,13 @@ def test_the_solution_as_a_file_passes_and_the_stub_is_unwritten(
         assert solved or verdict.part == exercise.parts[0]
 
 
-MISTAKES = [  # every fourth in every run, all of them in the long one
+HEAVY = {"decoder", "decoding", "train"}  # a second each
+MISTAKES = [  # some in every run, all of them in the long one
     pytest.param(
         exercise,
         index,
         id=f"{exercise.name}-{index}-{exercise.mistakes[index].id}",
-        marks=[pytest.mark.long] if index % 4 else [],
+        marks=[pytest.mark.long] if index % (9 if exercise.name in HEAVY else 4) else [],
     )
     for exercise in EXERCISES
     for index in range(len(exercise.mistakes))
@@ -84,7 +85,15 @@ def test_right_answers_pass(answer: Answer, tmp_path: Path) -> None:
     assert verdict.status == PASSED, str(verdict)
 
 
-@pytest.mark.parametrize("answer", [answer for answer in ANSWERS if not answer.right], ids=str)
+WRONG = [answer for answer in ANSWERS if not answer.right]
+
+
+def param(answer: Answer) -> object:
+    heavy = answer.exercise in HEAVY and [x for x in WRONG if x.exercise == answer.exercise].index(answer) > 1
+    return pytest.param(answer, marks=[pytest.mark.long] if heavy else [], id=str(answer))
+
+
+@pytest.mark.parametrize("answer", map(param, WRONG))
 def test_wrong_answers_are_rejected_with_their_cause(answer: Answer, tmp_path: Path) -> None:
     verdict = judge(answer, tmp_path)
     assert verdict.status != PASSED
