@@ -57,6 +57,7 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "vectors": {"preset": "tiny", "kind": "encoder", "head": {"kind": "none", "bias": False}},
 }
+OFTEN = ("the paper's", "llama's", "alibi, six heads, window", "bert's, masked")  # the others: make test-long
 TEXTS = ["the cat sat", "l'été à 12 heures, 日本 <script>", "a\t\n  b  ", "<mask> the dog"]
 Ask = Callable[..., Any]
 
@@ -147,7 +148,9 @@ def requests_for(session: Session, text: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.long]) for name in MODELS]
+)
 def test_javascript_computes_what_python_computes(name: str, chromium: Any, tmp_path: Path) -> None:
     session = session_of(name, tmp_path)
     page, ask = opened(chromium, session)

@@ -4,6 +4,7 @@ import json
 import re
 import time
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,7 @@ ODD = [
 ]
 
 
+@cache
 def tokenizers() -> dict[str, Tokenizer]:
     base = byte_tokenizer()
     patterns = {f"pattern {number}": pattern for number, pattern in enumerate(sorted({*PATTERNS.values(), *KNOWN}))}
