@@ -30,7 +30,8 @@ def after(updates: int) -> Callable[..., Any]:
 
     def call(run: Run, gradient: Tensor, rate: float, max_norm: float) -> list[Tensor]:
         model = Slope(gradient)
-        optimizer = torch.optim.SGD([{"params": [model.first]}, {"params": [model.second], "lr": 0.3}], lr=0.2)
+        groups: list[dict[str, Any]] = [{"params": [model.first]}, {"params": [model.second], "lr": 0.3}]
+        optimizer = torch.optim.SGD(groups, lr=0.2)
         for number in range(updates):
             run.update(model, optimizer, model.loss(), rate / (number + 1), max_norm)
         return [torch.cat((model.first, model.second)).detach()]
