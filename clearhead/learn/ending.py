@@ -64,6 +64,7 @@ TASKS = {
     "copy": Task({"task": "copy", "symbols": 10, "longest": 8}, SMALL, 1000, 400, 180),
     "dates": Task({"task": "dates", "examples": 100_000}, MIDDLE, 1500, 400, 1408, threads=2),
 }
+EXTRA = 10  # tokens that a translation may be longer than its source
 # whose exercise a parameter belongs to, by a piece of its name; the first that fits
 OWNER = {"norm": "layers", "feed_forward": "layers", "attention": "multihead", "embedding": "embedding"}
 
@@ -188,14 +189,16 @@ def written(
     test = splits.test
     assert isinstance(test, Pairs)
     examples = test.examples(most)
+    sources = [test.sources[number].tolist() for number in range(len(examples))]
     mine: list[str] = []
     for start in range(0, len(examples), 50):
-        rows = list(range(start, min(start + 50, len(examples))))
-        source, _ = test.sources.padded(rows, 0)
-        tokens = torch.from_numpy(source)
-        longest = 2 + max(len(example.target) for example in examples)
-        mine += [splits.tokenizer.decode(row) for row in greedy(model, tokens, tokens != 0, 1, 2, longest)]
-    ours = [translation.text for translation in load(path).translate([example.source for example in examples])]
+        rows = range(start, min(start + 50, len(examples)))
+        tokens = torch.from_numpy(test.sources.padded(rows, 0)[0])
+        found = greedy(model, tokens, tokens != 0, 1, 2, tokens.size(1) + EXTRA)
+        # a row that never ends is cut where `translate` cuts it
+        mine += [splits.tokenizer.decode(row[: len(sources[i]) + EXTRA]) for i, row in zip(rows, found, strict=True)]
+    texts = [example.source for example in examples]
+    ours = [translation.text for translation in load(path).translate(texts, max_extra=EXTRA)]
     right = sum(text == example.target for text, example in zip(mine, examples, strict=True))
     both = zip(examples, mine, ours, strict=True)
     differing = next(((example.source, a, b) for example, a, b in both if a != b), None)

@@ -48,7 +48,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_told_with_its_line(name: str, checker: Checker, tmp_path: Path) -> None:
     text, kind, part, said = CASES[name]
-    verdict = checked(checker, tmp_path, text, seconds=1.0)
+    verdict = checked(checker, tmp_path, text, seconds=0.7)
     assert verdict.kind == kind, str(verdict)
     assert said in verdict.message
     if part:

@@ -194,7 +194,7 @@ EXERCISE = Exercise(
     picture=picture,
     bug=Bug(
         NAME,
-        (("self.value(memory)", "self.key(memory)"),),
+        (("v = split_heads(self.value(memory)", "v = split_heads(self.key(memory)"),),
         "MultiHeadAttention(12, 3)(torch.randn(2, 5, 12), torch.randn(2, 7, 12)).shape  # (2, 5, 12), as it should be",
         "the values came from the keys' projection: everything ran and even learned, and `value` never moved",
     ),
