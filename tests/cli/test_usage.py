@@ -19,7 +19,7 @@ from tests.cli.test_main import COMMANDS, LEAVES, run
     ("words", "said"),
     [
         (["translat", "x"], "no command 'translat'; did you mean 'translate'?"),
-        (["zzz"], "no command 'zzz'; known: attention, average, "),
+        (["zzz"], "no command 'zzz'; known: ablate, attention, "),
         (["lab", "rum"], "no command 'rum'; did you mean 'run'?"),
         (["train"], "missing argument 'RECIPE' (see `clearhead train --help`)"),
         (["train", "copy", "--runn", "x"], "no option --runn; did you mean '--run'? (see `clearhead train --help`)"),

@@ -28,7 +28,8 @@ def export(
 
     \b
     Examples:
-      clearhead export runs/demo demo-numpy --to numpy && python demo-numpy/model.py "3 March 2029"
+      clearhead export runs/demo demo-numpy --to numpy
+      python demo-numpy/model.py "3 March 2029"
       clearhead export runs/demo demo-ct2 --to ctranslate2 --quantization int8
       clearhead export runs/demo demo-hf --to transformers
     """

@@ -50,7 +50,7 @@ def train(
       clearhead train sort --set training.steps=500        # any key can be set
       clearhead train my.toml --run runs/mine              # a recipe of your own
       clearhead train multi30k --dump-config > my.toml     # one made from another
-      clearhead train runs/gpt2 --set data.text=mine.txt   # a model that was imported goes on learning
+      clearhead train runs/gpt2 --set data.text=mine.txt   # from an import
       torchrun --nproc-per-node 2 -m clearhead train copy --into runs/two
     """
     from clearhead.training.config import load_recipe
