@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clearhead.explore import single_file
-from clearhead.explore.requests import PassRequest
+from clearhead.explore.requests import Edits, PassRequest
 from clearhead.explore.session import Session
 from clearhead.explore.single_file import bundle, can_be_alive, in_javascript, page_of, tokenizer_of
 from clearhead.model import configure
@@ -41,11 +41,28 @@ def opened(chromium: Any, path: Path) -> tuple[Any, list[str]]:
 
 
 def settled(page: Any) -> str:
-    """The text of the page once there is some; asked from outside, because the file's policy forbids eval."""
+    """The text of the page once it has an answer; asked from outside, because the file's policy forbids eval."""
     deadline = time.monotonic() + 20
-    while len(text := page.locator("body").inner_text()) < 10 and time.monotonic() < deadline:
+    while "→" not in (text := page.locator("body").inner_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
     return str(text)
+
+
+def test_a_head_is_silenced_and_brought_back(chromium: Any, session: Session, tmp_path: Path) -> None:
+    """What the page says of an edit is what Python says of it."""
+    page_of("", "the cat", session=session).save(tmp_path / "page.html")
+    shown, _ = opened(chromium, tmp_path / "page.html")
+    shown.wait_for_selector(".head canvas")
+    head = shown.locator(".head").first
+    at = head.inner_text().strip()
+    base = session.read(PassRequest("the cat"))
+    edited = session.read(PassRequest("the cat", edits=Edits(off=(at,)), answer=tuple(base["writing"]["ids"])))
+    change = sum(edited["scoring"]["log_probs"]) - sum(base["scoring"]["log_probs"])
+    head.click()
+    shown.wait_for_selector(f"text=Without {at}")
+    assert f"changes by {change:.2f}" in shown.locator("#app").inner_text()
+    shown.locator("text=Undo").click()
+    shown.wait_for_selector(f"text=Without {at}", state="detached")
 
 
 def test_the_file_computes_by_itself(chromium: Any, session: Session, tmp_path: Path) -> None:
