@@ -50,10 +50,11 @@ def read(path: Path) -> list[Entry]:
     """The entries of a baseline file; a broken one is told."""
     if not path.exists():
         raise InputError(f"there is no baseline {path}; write one with --write-baseline {path}")
+    content = read_whole(path)
     try:
-        rows: Any = parse_json(read_whole(path), path)["accepted"]
+        rows: Any = parse_json(content, path)["accepted"]
         return [(row["model"], row["finding"], row.get("code", "")) for row in rows]
-    except (KeyError, TypeError, AttributeError) as error:
+    except (InputError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f'{path} is no baseline: wanted {{"accepted": [{{"model", "finding", "code"}}]}}') from error
 
 
