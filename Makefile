@@ -15,7 +15,7 @@ $(BIN)/.venv:
 
 # One stamp for each set of packages; a change in pyproject.toml or constraints.txt installs again.
 $(BIN)/.run: $(BIN)/.venv pyproject.toml constraints.txt
-	$(PIP) -e '.[serve]'
+	$(PIP) -e '.[serve,learn]'
 	@touch $@
 
 $(BIN)/.test: $(BIN)/.run

@@ -142,6 +142,8 @@ class Run:
             found = read_whole(pointer, SETTINGS, pipes=False)
             target = found.strip().decode("ascii", "replace")
             wanted = f"the name of a checkpoint in {self.path / 'checkpoints'}, such as step_00000500"
+            if name == "best" and target == "average":
+                return self.checkpoint("average")
             require(bool(STEP.fullmatch(target)), f"{pointer} holds {found[:80]!r}, not {wanted}")
         elif name == "latest":
             kept = self.checkpoints()
@@ -274,9 +276,9 @@ def read_state(folder: Path) -> dict[str, Any]:
     return state
 
 
-def validation_loss(state: Mapping[str, Any]) -> float | None:
-    """The loss of the validation at a checkpoint's step, if there was one."""
-    loss = state.get("validation", {}).get("loss")
+def validation_loss(state: Mapping[str, Any], measure: str = "loss") -> float | None:
+    """The loss of the validation at a checkpoint's step, or another measure of it, if there was one."""
+    loss = state.get("validation", {}).get(measure)
     return None if loss is None or not math.isfinite(loss) else float(loss)
 
 

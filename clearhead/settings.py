@@ -26,7 +26,8 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     for key, value in values.items():
         full = f"{where}{key}"
         if key not in names:
-            raise InputError(f"unknown key {full!r}{nearest(key, names)}")
+            known = getattr(cls, "ELSEWHERE", {}).get(key)  # what other people call it
+            raise InputError(f"unknown key {full!r}" + (f"; here it is {known}" if known else nearest(key, names)))
         arguments[key] = convert(hints[key], value, full)
     missing = [
         field.name

@@ -44,7 +44,13 @@ def imported(node: ast.AST) -> Iterator[tuple[str, int]]:
 
 # ---- who imports whom ----------------------------------------------------------------------------------------------
 
-ON_TOP = {"lab", "learn", "explore", "cli"}  # they use all the others and nothing uses them, but cli uses them all
+ON_TOP = {
+    "lab",
+    "learn",
+    "explore",
+    "serve",
+    "cli",
+}  # they use all the others and nothing uses them, but cli uses them all
 PARTS = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
 MAY_USE: dict[str, set[str]] = {
     "model": set(),
@@ -56,6 +62,7 @@ MAY_USE: dict[str, set[str]] = {
     "cost": {"model"},
     "interop": {"model", "tokenizer", "data", "training", "decoding", "doctor"},  # describes our models to the doctor
     **dict.fromkeys(ON_TOP, PARTS - ON_TOP),
+    "serve": PARTS - ON_TOP | {"explore"},  # shows its page, and is guarded as it is
     "cli": PARTS,
 }
 

@@ -1,86 +1,77 @@
 """Every fault we know how to cause: which are survived as docs/reliability.md promises?
 
-`make bench-faults` runs everything, two classes at a time; `python -m bench.faults kills disk` only these; `--small`
-the sample that `make test` runs. What did not survive is printed as it is met, the table at the end. The exit status
-is 1 if anything did not survive.
+    make bench-faults                             everything, two classes at a time; then the table
+    python -m bench.faults kills disk             only these
+    python -m bench.faults disk --seconds 500     a piece of it; the same command goes on where this ended
+    python -m bench.faults --report               the table of what is known so far, written into docs/reliability.md
+    python -m bench.faults mistakes --match learn only cases with this in their name
+
+What came of each is kept in runs/bench/faults and holds for the code as it is: the package and the harness of its
+class. What did not survive is printed as it is met, and tried again next time. The exit status is 1 if anything did not
+survive or has not been tried yet.
 """
 
 import argparse
-import json
 import subprocess
 import sys
-import time
-from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from importlib import import_module
 
-from bench.faults.outcome import Outcome, Run
-from clearhead.machine import machine
+from bench.faults import results
+from bench.faults.outcome import Trials
 
 CLASSES = ("run_folder", "kills", "disk", "fuzz", "mistakes")  # the longest first
 
 
-def load(name: str) -> Run:
-    return import_module(f"bench.faults.{name}").run
+def load(name: str) -> Trials:
+    return import_module(f"bench.faults.{name}").trials
 
 
-class Tally:
-    """What has been tried so far, by family."""
-
-    def __init__(self) -> None:
-        self.tried: Counter[str] = Counter()
-        self.survived: Counter[str] = Counter()
-
-    def add(self, outcome: Outcome) -> None:
-        self.tried[outcome.family] += 1
-        self.survived[outcome.family] += outcome.survived
-        if not outcome.survived:
-            print(f"{outcome.family}: {outcome.case}: {outcome.wrong}", flush=True)
-
-    def table(self) -> str:
-        rows = [f"| {family} | {count:,} | {self.survived[family]:,} |" for family, count in self.tried.items()]
-        rows.append(f"| all | {self.tried.total():,} | {self.survived.total():,} |")
-        return "\n".join(["| fault | tried | survived |", "|---|---:|---:|", *rows])
-
-
-def apart(name: str, small: bool, met: Callable[[Outcome], None]) -> None:
-    """One class in a process of its own, which tells of each outcome in a line."""
-    command = [sys.executable, "-m", "bench.faults", name, "--lines", *(["--small"] if small else [])]
-    start, count = time.perf_counter(), 0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            met(Outcome(**json.loads(line)))
-            count += 1
-    if process.returncode:
-        met(Outcome(name, "the harness itself", f"ended with {process.returncode}"))
-    print(f"{name}: {count:,} in {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+def alone(name: str, match: str, seconds: float) -> None:
+    """One class in this process."""
+    trials = load(name)(False)
+    if match:
+        for trial in trials:
+            if match in f"{trial.family}: {trial.case}":
+                outcome = trial.outcome()
+                print(f"{outcome.case}: {outcome.wrong or 'survived'}", flush=True)
+        return
+    results.go_on(name, trials, seconds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("classes", nargs="*", metavar="CLASS", help=f"of {', '.join(CLASSES)}; all of them by default")
-    parser.add_argument("--small", action="store_true", help="the sample that the tests run")
     parser.add_argument("--processes", type=int, default=2, help="classes at a time")
-    parser.add_argument("--lines", action="store_true", help="print each outcome as JSON and no table")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="for each class, then stop")
+    parser.add_argument("--match", default="", help="try only cases with this in their name, and keep nothing")
+    parser.add_argument("--alone", action="store_true", help="one class, in this process")
+    parser.add_argument("--report", action="store_true", help="run nothing, write the table")
     options = parser.parse_args()
-    unknown = set(options.classes) - set(CLASSES)
-    if unknown:
+    if unknown := set(options.classes) - set(CLASSES):
         parser.error(f"no class is called {min(unknown)!r}; there are {', '.join(CLASSES)}")
     classes = options.classes or CLASSES
-    if options.lines:
+    if options.alone or options.match:
         for name in classes:
-            for outcome in load(name)(options.small):
-                print(json.dumps(asdict(outcome)), flush=True)
+            alone(name, options.match, options.seconds)
         return
-    tally = Tally()
-    with ThreadPoolExecutor(options.processes) as pool:
-        for done in [pool.submit(apart, name, options.small, tally.add) for name in classes]:
-            done.result()
-    print(f"\n{machine()}\n\n{tally.table()}")
-    sys.exit(tally.tried.total() != tally.survived.total())
+    if not options.report:
+
+        def apart(name: str) -> int:
+            """In a process of its own, so that none disturbs another."""
+            words = ["-m", "bench.faults", name, "--alone", f"--seconds={options.seconds}"]
+            return subprocess.run([sys.executable, *words], start_new_session=True).returncode
+
+        with ThreadPoolExecutor(options.processes) as pool:
+            if any(list(pool.map(apart, classes))):
+                sys.exit("the harness itself failed")
+    table, sound = results.report(CLASSES if options.report else classes)
+    if options.report:
+        results.write(table)
+    for failure in (one for name in classes for one in results.failures(name)):
+        print(f"{failure.family}: {failure.case}: {failure.wrong}")
+    print(f"\n{table}")
+    sys.exit(not sound)
 
 
 if __name__ == "__main__":

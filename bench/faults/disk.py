@@ -14,6 +14,8 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,12 @@ import tomli_w
 
 from bench.faults.kills import WORKSPACE, difference, fingerprint, prepare, training
 from bench.faults.operations import RECIPE, Ended, Meet, command, intercept, operations, spread
-from bench.faults.outcome import Outcome
+from bench.faults.outcome import Trial
+from bench.faults.sandbox import WORDS, write_foreign
 from clearhead.errors import InputError
 from clearhead.run import Run
 from clearhead.settings import merge
+from clearhead.tokenizer import train as train_tokenizer
 from clearhead.training.checkpoint import Saved
 
 SMALL = 3  # operations of each kind of fault in the sample of the tests
@@ -45,10 +49,30 @@ COMMANDS = {  # what else writes files, seen from a folder with a run, an encode
     "tokenizer train": "tokenizer train text.txt --vocab-size 262 --workers 1 -o out/tokenizer.json --force",
     "tokenizer convert": "tokenizer convert out/tokenizer.json out/converted.tiktoken --force",
     "tokenizer convert to a folder": "tokenizer convert out/tokenizer.json out/converted/ --force",
+    "export": "export run out/exported --to numpy --force",
+    "doctor": "doctor torch.nn:Transformer --quick --only future --write-baseline out/known.json --force",
+    "import": "import foreign new/imported",
+    "learn start": "learn start new/course",
+    "learn export": "learn export --notebook new/notebooks",
+}
+# Commands that write no files, or write them as others do that are tried, and why they are not here.
+NOTHING = "it writes to standard output only: see mistakes_of_surroundings for a full one"
+SAME = "what it writes is the learner's progress, by the one function that `learn start` writes it with"
+LAB = "what it writes can be measured again; on a read-only disk it is tried in mistakes_of_surroundings"
+ELSEWHERE = {
+    **{(name,): NOTHING for name in ("shapes", "profile", "translate", "generate", "score", "evaluate", "checkpoints")},
+    **{("tokenizer", name): NOTHING for name in ("encode", "decode", "explain", "info")},
+    **{("learn", name): NOTHING for name in ("solution", "list", "grade")},
+    **{("learn", name): SAME for name in ("check", "watch", "hint", "skip", "reset", "bug")},
+    ("demo",): "it trains, as `train` does, and draws, as `attention` does",
+    ("learn", "finish"): "it saves a run by the functions that `train` saves one with",
+    ("lab", "list"): NOTHING,
+    ("lab", "run"): LAB,
+    ("lab", "report"): LAB,
 }
 
 
-def run(small: bool) -> Iterator[Outcome]:
+def trials(small: bool) -> Iterator[Trial]:
     with tempfile.TemporaryDirectory(dir=WORKSPACE) as name:
         folder = Path(name)
         prepare(folder)
@@ -86,19 +110,19 @@ def complaint(end: Ended, folder: Path, fault: str) -> str:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-def trainings(folder: Path, sample: int | None) -> Iterator[Outcome]:
+def trainings(folder: Path, sample: int | None) -> Iterator[Trial]:
     straight = folder / "straight"
     steps = operations(straight, training(folder, straight))
     wanted = fingerprint(straight)
     for fault in FAULTS:
         for number in spread(len(steps), sample):
-            broken = folder / "broken"
             case = f"{fault} at {number} of {len(steps)}, `{steps[number - 1]}`"
-            yield Outcome(f"disk {fault} while training", case, trained(folder, broken, number, fault, wanted))
-            shutil.rmtree(broken, ignore_errors=True)
+            yield Trial(f"disk {fault} while training", case, partial(trained, folder, number, fault, wanted))
 
 
-def trained(folder: Path, run: Path, number: int, fault: str, wanted: dict[str, Any]) -> str:
+def trained(folder: Path, number: int, fault: str, wanted: dict[str, Any]) -> str:
+    run = folder / "broken"
+    shutil.rmtree(run, ignore_errors=True)
     (end,) = command(training(folder, run), lambda: intercept(run, fail_at(number, fault)))
     if wrong := complaint(end, run, fault) or damage(run):
         return wrong
@@ -134,7 +158,7 @@ def damage(run: Path) -> str:
 # ---- everything else that writes -----------------------------------------------------------------------------------
 
 
-def other_commands(folder: Path) -> Iterator[Outcome]:
+def other_commands(folder: Path) -> Iterator[Trial]:
     os.environ["SOURCE_DATE_EPOCH"] = "0"  # so that a picture drawn again is the same file
     matplotlib.rcParams["svg.hashsalt"] = "the same"
     base, place = folder / "base", folder / "place"
@@ -146,17 +170,30 @@ def other_commands(folder: Path) -> Iterator[Outcome]:
         steps = operations(place, arguments)
         wanted = fingerprint(place)
         for fault in FAULTS:
-            for number in range(1, len(steps) + 1):
-                begin(base, place)
+            for number in told_apart(steps):
                 case = f"{name}: {fault} at {number} of {len(steps)}, `{steps[number - 1]}`"
-                yield Outcome(
-                    f"disk {fault} in other commands", case, survived(place, arguments, number, fault, wanted)
-                )
+                attempt = partial(survived, base, place, arguments, number, fault, wanted)
+                yield Trial(f"disk {fault} in other commands", case, attempt)
+
+
+def told_apart(steps: list[str]) -> list[int]:
+    """The numbers of all operations; of the same one many times in a row (a file written in hundreds of pieces) the
+    first, the middle and the last."""
+    chosen, number = list[int](), 1
+    for _, row in groupby(steps):
+        count = len(list(row))
+        chosen += (
+            sorted({number, number + (count - 1) // 2, number + count - 1})
+            if count > 3
+            else range(number, number + count)
+        )
+        number += count
+    return chosen
 
 
 def split(line: str, place: Path) -> list[str]:
     """The words of a command, with paths into `place`."""
-    mine = re.compile(r"run|encoder|text\.txt|out/.*")
+    mine = re.compile(r"run|encoder|foreign|text\.txt|out/.*|new/.*")
     return [f"{place}/{word}" if mine.fullmatch(word) else word for word in shlex.split(line)]
 
 
@@ -170,8 +207,13 @@ def prepare_base(base: Path) -> None:
     for name, recipe in (("run", RECIPE.to_dict()), ("encoder", counting)):
         (base / "recipe.toml").write_text(tomli_w.dumps(recipe))
         succeed(["train", str(base / "recipe.toml"), "--run", str(base / name), "--set", "training.keep_last=3"])
+    words = [" ".join(WORDS[i % 7 : i % 7 + 5]) for i in range(40)]
+    train_tokenizer(words, 280, workers=1).save(base / "foreign.json")
+    write_foreign(base / "foreign", base / "foreign.json")
+    (base / "new").mkdir()
     for line in COMMANDS.values():
-        succeed(split(line, base))
+        if " new/" not in line:  # of these, the place must be empty
+            succeed(split(line, base))
 
 
 def succeed(arguments: list[str]) -> None:
@@ -185,13 +227,20 @@ def begin(base: Path, place: Path) -> None:
     shutil.copytree(base, place)
 
 
-def survived(place: Path, arguments: list[str], number: int, fault: str, wanted: dict[str, Any]) -> str:
+def survived(base: Path, place: Path, arguments: list[str], number: int, fault: str, wanted: dict[str, Any]) -> str:
     """Each output is there, the old one or the new one, which are the same; and after that the command works."""
+    begin(base, place)
     (end,) = command(arguments, lambda: intercept(place, fail_at(number, fault)))
     if wrong := complaint(end, place, fault):
         return wrong
-    if wrong := difference(visible(fingerprint(place)), visible(wanted)):
+    found = visible(fingerprint(place))
+    made = {name for name in wanted if name.startswith("new/")}  # which may be missing, but not be half there
+    if wrong := difference(
+        found, {name: wanted[name] for name in visible(wanted) if name in found or name not in made}
+    ):
         return wrong
+    if end.status == 0 and made:
+        return difference(found, visible(wanted))
     (end,) = command(arguments)
     if end.status:
         return f"tried again, it ended with status {end.status}: {end.said[-600:]}"

@@ -4,7 +4,7 @@ the tensors of a checkpoint, metrics, tables of text, gzip, and the lines that g
 Each input is whole at first and is then changed a little: bytes flipped, cut, doubled and put in, values replaced by
 hostile ones, keys removed. A command ends with status 0, or with 2 and one line; never with a traceback, a signal, a
 hang or more than a few gigabytes, and nothing that it says holds a control character. Seeded, so that a number leads
-back to its case: `python -m bench.faults.fuzz NUMBER`. Open-ended: CLEARHEAD_FUZZ_SECONDS=3600 make bench-faults.
+back to its case: `python -m bench.faults.fuzz NUMBER`. Open-ended: CLEARHEAD_FUZZ=100000 make bench-faults.
 """
 
 import gzip
@@ -15,19 +15,18 @@ import re
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.faults.forked import call
 from bench.faults.hostile import header, sealed
-from bench.faults.outcome import Outcome
+from bench.faults.outcome import Trial
 from bench.faults.run_folder import prepare
 
-SEED, SMALL, SECONDS = 20_170_612, 36, 600.0
+SEED, SMALL, WHOLE = 20_170_612, 36, 720  # the cases in the tests, and in the whole
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 DEEP: Any = json.loads("[" * 800 + "]" * 800)
 HOSTILE: tuple[Any, ...] = (
@@ -207,11 +206,16 @@ def change_header(chance: random.Random, content: bytes) -> bytes:
 # ---- one case ------------------------------------------------------------------------------------------------------
 
 
-def attempt(number: int, found: list[Target], folder: Path) -> Outcome:
+def trial(number: int, found: list[Target], folder: Path) -> Trial:
     """The case of this number: a target, a change, a command, all drawn from the seed."""
     chance = random.Random(f"{SEED} {number}")
     target = found[number % len(found)]
     command = chance.choice(target.commands)
+    case = f"{number}: {target.file.relative_to(folder)}: {command}"
+    return Trial(f"{target.name} mutated", case, partial(attempt, chance, target, command, folder))
+
+
+def attempt(chance: random.Random, target: Target, command: str, folder: Path) -> str:
     home = folder / target.file.relative_to(folder).parts[0]
     with tempfile.TemporaryDirectory(dir=folder, prefix="case-") as name:
         place = Path(name) / "case"
@@ -226,26 +230,23 @@ def attempt(number: int, found: list[Target], folder: Path) -> Outcome:
     wrong = ended.fault()
     if not wrong and (said := CONTROL.search(ended.err)):
         wrong = f"a control character on standard error: {ended.err[max(0, said.start() - 80) : said.end() + 20]!r}"
-    return Outcome(f"{target.name} mutated", f"{number}: {target.file.relative_to(folder)}: {command}", wrong)
+    return wrong
 
 
-def run(small: bool) -> Iterator[Outcome]:
-    seconds = float(os.environ.get("CLEARHEAD_FUZZ_SECONDS", SECONDS))
+def trials(small: bool) -> Iterator[Trial]:
+    count = SMALL if small else int(os.environ.get("CLEARHEAD_FUZZ", WHOLE))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found = targets(folder)
-        limit = time.monotonic() + seconds
-        for number in range(SMALL) if small else count():
-            if not small and time.monotonic() > limit:
-                return
-            yield attempt(number, found, folder)
+        for number in range(count):
+            yield trial(number, found, folder)
 
 
 def again(number: int) -> None:
     """Try one case once more and say what came of it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        print(attempt(number, targets(folder), folder))
+        print(trial(number, targets(folder), folder).outcome())
 
 
 if __name__ == "__main__":

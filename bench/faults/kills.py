@@ -15,13 +15,14 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from bench.faults.operations import RECIPE, Meet, command, intercept, operations, spread, warm_up
-from bench.faults.outcome import Outcome
+from bench.faults.outcome import Trial
 from clearhead.disk import LOCK
 from clearhead.run import STATE
 from clearhead.training.loop import Loop
@@ -39,7 +40,7 @@ SMALL = (  # the sample of the tests: the last operation of each of these kinds,
 WORKSPACE = "/dev/shm" if os.path.isdir("/dev/shm") else None  # thousands of fsyncs would wait for a disk
 
 
-def run(small: bool) -> Iterator[Outcome]:
+def trials(small: bool) -> Iterator[Trial]:
     with tempfile.TemporaryDirectory(dir=WORKSPACE) as name:
         folder = Path(name)
         prepare(folder)
@@ -75,7 +76,7 @@ def series(
     ranks: int,
     sample: int | None = None,
     kinds: tuple[str, ...] | None = None,
-) -> Iterator[Outcome]:
+) -> Iterator[Trial]:
     """Kill at all moments of a training, or at so many, evenly spread; of two processes, one after the other."""
     straight, again = folder / "straight", folder / "again"
     begin(start, again)
@@ -87,14 +88,11 @@ def series(
     last = {re.sub(r"\d{2,}", "N", moment): number for number, moment in enumerate(moments, 1)}
     for number in spread(len(moments), sample) if kinds is None else [last[kind] for kind in kinds]:
         victim = number % ranks
-        broken = folder / f"broken_{number}"
-        begin(start, broken)
         case = f"at {number} of {len(moments)}, before `{moments[number - 1]}`" + f" (rank {victim})" * (ranks > 1)
-        yield Outcome(family, case, killed(folder, broken, number, ranks, victim, wanted))
-        shutil.rmtree(broken)
+        yield Trial(family, case, partial(killed, folder, start, number, ranks, victim, wanted))
 
 
-def averaging(folder: Path) -> Iterator[Outcome]:
+def averaging(folder: Path) -> Iterator[Trial]:
     """Kill `clearhead average` where an average is replaced: at every moment there is one, the old or the new."""
     run = folder / "broken"
     words = ["average", str(run), "--last", "1"]
@@ -103,16 +101,20 @@ def averaging(folder: Path) -> Iterator[Outcome]:
     moments = operations(run, words)
     new = fingerprint(run)
     assert old != new
-    for number, moment in enumerate(moments, 1):
+
+    def attempt(number: int) -> str:
         begin(folder / "straight", run)
-        (end,) = command(words, lambda number=number: intercept(run, kill_at(number)))  # type: ignore[misc]
+        (end,) = command(words, lambda: intercept(run, kill_at(number)))
         found = {name: content for name, content in fingerprint(run).items() if "/." not in name}
         wrong = f"the kill missed: {end.status}, {end.said}" if end.status != -signal.SIGKILL else ""
         if not wrong and found not in (old, new):
             wrong = "neither the old average nor the new: " + difference(found, old)
         (end,) = command(words)
-        wrong = wrong or (f"again: {end.said}" if end.status else difference(fingerprint(run), new))
-        yield Outcome("killed while averaging again", f"at {number} of {len(moments)}, before `{moment}`", wrong)
+        return wrong or (f"again: {end.said}" if end.status else difference(fingerprint(run), new))
+
+    for number, moment in enumerate(moments, 1):
+        case = f"at {number} of {len(moments)}, before `{moment}`"
+        yield Trial("killed while averaging again", case, partial(attempt, number))
 
 
 def begin(start: Path | None, run: Path) -> None:
@@ -121,8 +123,10 @@ def begin(start: Path | None, run: Path) -> None:
         shutil.copytree(start, run)
 
 
-def killed(folder: Path, run: Path, number: int, ranks: int, victim: int, wanted: dict[str, Any]) -> str:
+def killed(folder: Path, start: Path | None, number: int, ranks: int, victim: int, wanted: dict[str, Any]) -> str:
     """Kill, resume, compare; what went wrong, if anything did."""
+    run = folder / "broken"
+    begin(start, run)
 
     def first() -> None:
         if int(os.environ.get("RANK", "0")) == victim:

@@ -11,6 +11,7 @@ import pkgutil
 import random
 import typing
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import typer
@@ -19,7 +20,7 @@ import clearhead
 from bench.faults.command_child import UNCAUGHT, Ended, Surroundings, call, nobody
 from bench.faults.mistakes_of_options import HUGE, Command, Mistake
 from bench.faults.mistakes_of_surroundings import surroundings
-from bench.faults.outcome import Outcome
+from bench.faults.outcome import Trial
 from bench.faults.sandbox import Sandbox, sandbox
 from clearhead.cli.main import app
 from clearhead.data.settings import DataSettings, TokenizerSettings
@@ -28,9 +29,9 @@ from clearhead.model.config import Dropout, Embedding, Head, ModelConfig, Norm, 
 from clearhead.training.config import TrainingSettings
 
 SAMPLE = 20  # of the mistakes in words, in the tests
-# Commands of the course work on the folder they are called in; tests/learn tries these.
+COURSE = "it works on the learner's folder that it is called in, and tests/learn tries it"
 NAMES = ("check", "watch", "hint", "skip", "reset", "solution", "list", "bug", "finish", "grade")
-ELSEWHERE = {("learn", name) for name in NAMES}
+ELSEWHERE = {("learn", name): COURSE for name in NAMES}  # commands that are not tried here, and why
 SETTINGS: dict[str, Any] = {
     "training": TrainingSettings,
     "data": DataSettings,
@@ -46,7 +47,7 @@ SETTINGS: dict[str, Any] = {
 MAY_BE_NEGATIVE = {"training.seed": "any seed will do", "decoding.length_penalty": "it then favours short output"}
 
 
-def run(small: bool) -> Iterator[Outcome]:
+def trials(small: bool) -> Iterator[Trial]:
     """The words first, then the settings, then what surrounds them."""
     with sandbox() as place:
         import_everything(small)
@@ -63,7 +64,7 @@ def run(small: bool) -> Iterator[Outcome]:
             cheap = [one for one in mistakes if one.refused]
             mistakes = random.Random(13).sample(cheap, SAMPLE)
         for one in mistakes:
-            yield attempt(one, place)
+            yield Trial(f"mistakes: {family(one)}", told(one, place), partial(attempt, one, place))
         yield from surroundings(commands, place, small)
 
 
@@ -90,7 +91,7 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
         yield from leaves(below, (*path, name))
 
 
-def attempt(mistake: Mistake, place: Sandbox) -> Outcome:
+def attempt(mistake: Mistake, place: Sandbox) -> str:
     before = place.snapshot()
     where = Surroundings(place.here, before=nobody if mistake.unprivileged else None)
     ended = call(mistake.words, where)
@@ -98,7 +99,7 @@ def attempt(mistake: Mistake, place: Sandbox) -> Outcome:
     if not wrong and mistake.refused and (changed := sorted(set(before.items()) ^ set(place.snapshot().items()))):
         wrong = f"refused, but {changed[0][0]} was made or changed"
     place.clean(before)
-    return Outcome(f"mistakes: {family(mistake)}", told(mistake, place), wrong)
+    return wrong
 
 
 def family(mistake: Mistake) -> str:

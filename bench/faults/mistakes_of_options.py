@@ -112,6 +112,7 @@ EXTRA: dict[tuple[str, ...], list[str]] = {
     ("train",): ["--run", "{here/made}"],
     ("attention",): ["-o", "{here/new.svg}"],
     ("explore",): ["-o", "{here/new.html}"],  # else it would serve, and never end
+    ("serve",): ["--describe", "--port", "0"],  # the same
 }
 ALWAYS = {"FILE", "PRESET|RUN"}  # arguments that are given though they need not be
 # Good words that the metavar alone does not give.
@@ -302,6 +303,7 @@ class Parameter:
             yield "a fraction", "1.5", True
             if least is None:
                 yield "declares no least value", "-1", True
-        for value in (-1, 0, HUGE, -HUGE, *([most + 1] if most is not None else []), *([least - 1] if least else [])):
+        beyond = [*([most + 1] if most is not None else []), *([least - 1] if least else [])]
+        for value in dict.fromkeys((-1, 0, HUGE, -HUGE, *beyond)):  # a least of 1 has 0 below it
             outside = (least is not None and value < least) or (most is not None and value > most)
             yield "out of range" if outside else "within range", str(value), outside

@@ -3,11 +3,12 @@
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 
 from bench.faults.command_child import CLOSED, UNCAUGHT, Ended, Surroundings, call, read_only
 from bench.faults.mistakes_of_options import Command
-from bench.faults.outcome import Outcome
+from bench.faults.outcome import Trial
 from bench.faults.sandbox import Sandbox
 
 STDIN = {"stdin closed": {"stdin": CLOSED}}
@@ -21,9 +22,10 @@ VARIABLES: dict[str, dict[str, str | None]] = {
 }
 TIMED = {("profile",), ("lab", "run")}  # their output is never twice the same
 FAMILY = "mistakes: surroundings"
+READ_ONLY = "read-only disk"
 
 
-def surroundings(commands: list[Command], place: Sandbox, small: bool) -> Iterator[Outcome]:
+def surroundings(commands: list[Command], place: Sandbox, small: bool) -> Iterator[Trial]:
     """Every command in every one; the sample: one that tells, one that writes files."""
     chosen = {("checkpoints",), ("average",)} if small else {one.path for one in commands}
     for command in commands:
@@ -31,43 +33,56 @@ def surroundings(commands: list[Command], place: Sandbox, small: bool) -> Iterat
             yield from around(command, place)
 
 
-def around(command: Command, place: Sandbox) -> Iterator[Outcome]:
+def around(command: Command, place: Sandbox) -> Iterator[Trial]:
     """How the command ends in each of them, against how it ends in peace."""
     words, name, usual = command.base(), " ".join(command.path), Surroundings(place.here)
     before = place.snapshot()
-    peace = call(words, usual)
-    writes = set(place.snapshot().items()) - set(before.items())
-    place.clean(before)
-    if peace.status != 0:
-        yield Outcome(FAMILY, name, f"cannot be tried: give words that work to EXTRA ({peace.err.strip()[-200:]})")
-        return
 
-    def compare(fault: str, where: Surroundings, refused: str = "", other: list[str] | None = None) -> Outcome:
+    @cache
+    def peace() -> tuple[Ended, bool]:
+        """And whether it writes anything."""
+        ended = call(words, usual)
+        writes = set(place.snapshot().items()) != set(before.items())
+        place.clean(before)
+        return ended, writes
+
+    def compare(fault: str, where: Surroundings, refused: str = "", other: list[str] | None = None) -> str:
+        usually, writes = peace()
+        if usually.status != 0:
+            return f"cannot be tried: give words that work to EXTRA ({usually.err.strip()[-200:]})"
+        if fault in STDOUT and usually.out:
+            refused = "standard output"
+        if fault == READ_ONLY and writes:
+            refused = "ead-only file system"
         ended = call(other or words, where)
         place.clean(before)
-        told = where.stderr is None
         same = fault in VARIABLES or refused or where.stdout is not None or command.path in TIMED
-        wrong = broken(ended, refused, told) or ("" if same or ended.out == peace.out else "writes something else")
-        return Outcome(FAMILY, f"{name}: {fault}", wrong)
+        wrong = broken(ended, refused, told=where.stderr is None)
+        return wrong or ("" if same or ended.out == usually.out else "writes something else")
+
+    def trial(fault: str, where: Surroundings, refused: str = "", other: list[str] | None = None) -> Trial:
+        return Trial(FAMILY, f"{name}: {fault}", partial(compare, fault, where, refused, other))
+
+    def in_a_folder_that_is_gone() -> str:
+        gone = place.folder / "gone"
+        gone.mkdir()
+        wrong = compare("folder removed", replace(usual, folder=gone, before=gone.rmdir))
+        if gone.is_dir():
+            gone.rmdir()
+        return wrong
 
     for fault, streams in {**STDIN, **STDOUT, **STDERR}.items():
-        refused = "standard output" if fault in STDOUT and peace.out else ""
-        yield compare(fault, replace(usual, **streams), refused)  # type: ignore[arg-type]
+        yield trial(fault, replace(usual, **streams))  # type: ignore[arg-type]
     if any(one.metavar == "FILE" and not one.is_option for one in command.parameters):
         without = [word for word in words if word not in (place.path("lines.txt"), place.path("ids.txt"))]
-        yield compare("stdin closed and needed", replace(usual, stdin=CLOSED), "standard input", without)
+        yield trial("stdin closed and needed", replace(usual, stdin=CLOSED), "standard input", without)
     for fault, variables in VARIABLES.items():
         encoding = "ascii" if fault == "LANG=C" else "utf-8"
-        yield compare(fault, replace(usual, variables=variables, encoding=encoding))
-    yield pipe(name, words, usual, peace)
+        yield trial(fault, replace(usual, variables=variables, encoding=encoding))
+    yield Trial(FAMILY, f"{name}: nobody reads", lambda: pipe(words, usual, peace()[0]))
     place.clean(before)
-    needed = "ead-only file system" if writes else ""
-    yield compare("read-only disk", replace(usual, before=read_only(place.folder)), needed)
-    gone = place.folder / "gone"
-    gone.mkdir()
-    yield compare("folder removed", replace(usual, folder=gone, before=gone.rmdir))
-    if gone.is_dir():
-        gone.rmdir()
+    yield trial(READ_ONLY, replace(usual, before=read_only(place.folder)))
+    yield Trial(FAMILY, f"{name}: folder removed", in_a_folder_that_is_gone)
 
 
 def broken(ended: Ended, refused: str, told: bool) -> str:
@@ -82,12 +97,11 @@ def broken(ended: Ended, refused: str, told: bool) -> str:
     return ""
 
 
-def pipe(name: str, words: list[str], usual: Surroundings, peace: Ended) -> Outcome:
+def pipe(words: list[str], usual: Surroundings, peace: Ended) -> str:
     """A reader who has left: quietly, with status 1 where there was something to write."""
     reading, writing = os.pipe()
     os.close(reading)
     ended = call(words, replace(usual, stdout=str(Path("/proc/self/fd") / str(writing))))
     os.close(writing)
     wanted = 1 if peace.out else 0
-    wrong = "" if ended.status == wanted and "rror" not in ended.err else f"status {ended.status}: {ended.err[-200:]}"
-    return Outcome(FAMILY, f"{name}: nobody reads", wrong)
+    return "" if ended.status == wanted and "rror" not in ended.err else f"status {ended.status}: {ended.err[-200:]}"

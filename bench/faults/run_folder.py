@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.faults.forked import Ended, call
 from bench.faults.hostile import hostile
-from bench.faults.outcome import Outcome
+from bench.faults.outcome import Trial
 
 FAMILY = "a file of a run damaged"
 MODEL = 'preset = "tiny"\nd_model = 8\nheads = 2\nd_ff = 8\nencoder_layers = 1\ndecoder_layers = 1\n'
@@ -52,13 +52,24 @@ class Command:
     writes: tuple[str, ...] = ()
     leaves_out: bool = False  # … and say so
     result: str = ""  # a file of the run that must be as ever, where standard output is not the result
+    timed: bool = False  # it says how long something took, which is never twice the same
 
 
 RESUME = ("train", "recipe.toml", "--run", "RUN", "--set", "training.steps=8")
 TRAINED = ("latest", "best", "metrics.jsonl", "train.log", "config.toml", "tokenizer.json", ".lock", "checkpoints/")
 ALL = ("*",)
 QUICK = ("translate", "score", "checkpoints", "train", "tokenizer encode")  # for the sample of the tests
-DESCRIBE = ("shapes", "plot", "checkpoints", "tokenizer info", "tokenizer encode", "tokenizer explain")
+DESCRIBE = (
+    "shapes",
+    "profile",
+    "tokenizer decode",
+    "tokenizer convert",
+    "plot",
+    "checkpoints",
+    "tokenizer info",
+    "tokenizer encode",
+    "tokenizer explain",
+)
 WEIGHTS = ("config.toml", "tokenizer.json", "best", "latest", "*/state.json", "*/model.safetensors")
 COMMON = {  # to which it is all the same what kind of run it is
     "checkpoints": Command(("checkpoints", "RUN"), ("config.toml", "best", "latest", "*/state.json"), leaves_out=True),
@@ -73,6 +84,13 @@ COMMON = {  # to which it is all the same what kind of run it is
     "shapes": Command(("shapes", "RUN", "--json", "--batch", "1", "--length", "8"), ("config.toml",)),
     "tokenizer info": Command(("tokenizer", "info", "RUN", "--json"), ("tokenizer.json",)),
     "tokenizer encode": Command(("tokenizer", "encode", "RUN", "lines.txt"), ("tokenizer.json",)),
+    "tokenizer decode": Command(("tokenizer", "decode", "RUN", "ids.txt"), ("tokenizer.json",)),
+    "profile": Command(
+        ("profile", "RUN", "--batch", "1", "--length", "4", "--rounds", "1"), ("config.toml",), timed=True
+    ),
+    "export": Command(("export", "RUN", "OUT", "--to", "numpy"), WEIGHTS),
+    "explore": Command(("explore", "RUN", "--text", "1 2", "-o", "OUT.html"), WEIGHTS),
+    "ablate": Command(("ablate", "RUN", "1 2", "--json", "--max-tokens", "3"), WEIGHTS),
 }
 EVERY = {
     "train": Command(RESUME, ALL, TRAINED, True, "checkpoints/step_00000008/model.safetensors"),
@@ -95,6 +113,7 @@ COMMANDS = {
         "score": Command(("score", "RUN", "--text", "lines.txt"), WEIGHTS),
         "tokenizer explain": Command(("tokenizer", "explain", "the cat", "-t", "RUN"), ("tokenizer.json",)),
         "tokenizer encode": Command(("tokenizer", "encode", "RUN", "lines.txt"), ("tokenizer.json",)),
+        "tokenizer convert": Command(("tokenizer", "convert", "RUN", "OUT.json"), ("tokenizer.json",)),
         **EVERY,
     },
     "counts": {
@@ -102,6 +121,21 @@ COMMANDS = {
         "encode --predict": Command(("encode", "RUN", "lines.txt", "--predict"), WEIGHTS),
         **EVERY,
     },
+}
+# Commands that read no file of a run, and why they are not here.
+NEW = "it makes a new run by training, as `train` does; one that is there is gone on with, which is tried as `train`"
+OTHERS = "it reads files of others, not of a run: see fuzz"
+COURSE = "it reads the folder of a learner, not a run: tests/learn"
+ELSEWHERE = {
+    ("demo",): NEW,
+    ("import",): OTHERS,
+    ("doctor",): "it reads modules, not runs",
+    ("tokenizer", "train"): OTHERS,
+    ("lab", "list"): "it reads nothing",
+    ("lab", "run"): "it reads its own results, not a run: tests/lab",
+    ("lab", "report"): "it reads the results of the lab, not a run: tests/lab",
+    **{("learn", name): COURSE for name in ("start", "check", "watch", "hint", "skip", "reset", "solution", "list")},
+    **{("learn", name): COURSE for name in ("bug", "finish", "grade", "export")},
 }
 
 
@@ -113,6 +147,7 @@ def prepare(folder: Path, kind: str, with_other: bool = False) -> None:
     folder.mkdir()
     (folder / "text.txt").write_text("".join(f"the cat {n} sat on the mat and the dog {n * n}\n" for n in range(200)))
     (folder / "lines.txt").write_text(LINES[kind])
+    (folder / "ids.txt").write_text("5 6 7\n\n8\n")
     (folder / "recipe.toml").write_text(f"[model]\n{MODEL}[data]\n{DATA[kind]}{TRAINING}")
     (folder / "other.toml").write_text((folder / "recipe.toml").read_text().replace("d_ff = 8", "d_ff = 16"))
     other = ("--set", "data.symbols=7") if kind != "text" else ("--set", "tokenizer.vocab_size=280")
@@ -222,13 +257,15 @@ class Bench:
         return self.right[name]
 
     def words(self, command: Command, run: str) -> list[str]:
-        return [run if word == "RUN" else word for word in command.words]
+        out = f"{run}-out"
+        return [run if word == "RUN" else word.replace("OUT", out, word[:3] == "OUT") for word in command.words]
 
     def result(self, command: Command, run: Path, ended: Ended) -> tuple[bytes, str]:
         """What the command is there for: its output (wherever the run lies), or the file that it writes."""
         out = ended.out.replace(str(run).encode(), b"RUN")
         path = run / command.result
-        return b"" if command.result else out, hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        out = b"" if command.result or command.timed else out
+        return out, hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
     def attempt(self, name: str, damage: Callable[[Path], None], file: str, first: bool = False) -> str:
         """Damage a copy of the run, give it to a command; what went wrong, if anything did."""
@@ -278,13 +315,13 @@ def benches(folder: Path, kinds: tuple[str, ...]) -> Iterator[Bench]:
         yield Bench(folder / kind, kind, {})
 
 
-def run(small: bool) -> Iterator[Outcome]:
+def trials(small: bool) -> Iterator[Trial]:
     with tempfile.TemporaryDirectory() as name:
         for bench in benches(Path(name), ("pairs",) if small else tuple(COMMANDS)):
             yield from cases(bench, 61, QUICK) if small else cases(bench, 1, tuple(COMMANDS[bench.kind]))
 
 
-def cases(bench: Bench, every: int, commands: tuple[str, ...]) -> Iterator[Outcome]:
+def cases(bench: Bench, every: int, commands: tuple[str, ...]) -> Iterator[Trial]:
     """Every so-manieth of all cases of these commands."""
     number = 0
     other = bench.folder / "other"
@@ -307,6 +344,6 @@ def cases(bench: Bench, every: int, commands: tuple[str, ...]) -> Iterator[Outco
                     continue
                 number += 1
                 if number % every == 0:
-                    wrong = bench.attempt(name, damage, file, first)
                     family = FAMILY if title in DAMAGES else "hostile values with right checksums"
-                    yield Outcome(family, f"{bench.kind}: {file}: {title}: {name}", wrong)
+                    attempt = partial(bench.attempt, name, damage, file, first)
+                    yield Trial(family, f"{bench.kind}: {file}: {title}: {name}", attempt)

@@ -53,6 +53,7 @@ def show_checked(console: Console, folder: "Folder", checked: "Checked") -> None
     if not verdict.passed:
         show_verdict(console, verdict, label)
         if verdict.status == "unwritten":
+            show_how(console)
             return
         console.print("next: mend it, or  clearhead learn hint", style="dim")
         return
@@ -70,6 +71,12 @@ def show_after(console: Console, exercise: "Exercise", verdict: "Verdict") -> No
     for remark in verdict.remarks:
         console.print(f"  remark: {remark}", style="yellow")
     console.print(f"  ours: {exercise.ours}   lab: clearhead lab run {exercise.lab}", style="dim")
+
+
+def show_how(console: Console) -> None:
+    """What to do with a part that is not yet written."""
+    console.print("next: write it there, then  clearhead learn   (at every save: clearhead learn watch)", style="dim")
+    console.print("stuck?  clearhead learn hint", style="dim")
 
 
 def show_next(console: Console, folder: "Folder") -> None:

@@ -141,7 +141,7 @@ def watch_folder(folder: "Folder") -> None:
     try:
         from watchfiles import watch
     except ImportError:
-        raise InputError("watching needs watchfiles: pip install 'clearhead[learn]'") from None
+        raise InputError("watching needs one package more: pip install watchfiles") from None
     from clearhead.learn.process import Checker
 
     with Checker() as checker, single_keys():

@@ -39,7 +39,7 @@ def options(
 # How the help begins; a command that is not listed here comes after these.
 ORDER = (
     *("shapes", "profile", "demo", "train", "average", "plot"),
-    *("translate", "generate", "score", "evaluate", "encode", "attention", "ablate", "explore"),
+    *("translate", "generate", "score", "evaluate", "predict", "encode", "attention", "ablate", "explore", "serve"),
 )
 
 

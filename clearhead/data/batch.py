@@ -50,9 +50,10 @@ class Skipped:
     count: int
     reason: str
     first: str  # file and line
+    what: str = "skipped"  # what became of them
 
     def __str__(self) -> str:
-        return f"skipped {self.count:,}: {self.reason} (first: {self.first})"
+        return f"{self.what} {self.count:,}: {self.reason} (first: {self.first})"
 
 
 class Dataset(Protocol):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import overload
+from typing import Any, TypeVar, overload
 
 from clearhead.data.settings import FILE_KEYS, DataSettings, Files
 from clearhead.errors import InputError
@@ -21,6 +21,7 @@ from clearhead.reading import LONGEST_LINE, lines_of, opened_text, read_whole, u
 
 # A file with more broken lines than this is not UTF-8 with accidents, but in another encoding.
 MOST_BROKEN = 0.1
+T = TypeVar("T", bound=Any)
 MARK = b"\xef\xbb\xbf"  # what some editors put in front of UTF-8
 
 
@@ -42,17 +43,22 @@ def expand(path: str) -> Path:
 
 
 def anchor(settings: DataSettings, folder: Path) -> DataSettings:
-    """The same settings with relative paths made absolute, seen from `folder`: where the recipe lies."""
+    """The data's settings with relative paths made absolute, seen from `folder`: where the recipe lies."""
+    return anchored(settings, FILE_KEYS, folder)
+
+
+def anchored(settings: T, keys: Sequence[str], folder: Path) -> T:
+    """The same settings with the paths under these keys made absolute."""
 
     def absolute(path: str) -> str:
         return path if path.startswith(("~", "$")) else str(folder.absolute() / path)
 
     changes: dict[str, Files] = {}
-    for key in FILE_KEYS:
+    for key in keys:
         files = getattr(settings, key)
         if files is not None:
             changes[key] = absolute(files) if isinstance(files, str) else tuple(map(absolute, files))
-    return replace(settings, **changes)  # type: ignore[arg-type]
+    return replace(settings, **changes)
 
 
 def find(files: Files) -> list[Path]:
@@ -62,17 +68,33 @@ def find(files: Files) -> list[Path]:
         path = expand(pattern)
         matches = [path] if path.exists() else [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
         if not matches:
-            raise InputError(f"{path}: {missing(path)}")
+            raise InputError(missing(path))
         found += [match for match in matches if match.is_file()]
     if not found:
         raise InputError(f"{files}: no file there, only folders; name the files, for example folder/*.txt")
     return found
 
 
+# Where the data of the packaged recipes can be had, by their folder in $CLEARHEAD_DATA.
+SOURCES = {
+    "multi30k": "train and val, .en.gz and .de.gz, from https://github.com/multi30k/dataset, data/task1/raw",
+    "tinyshakespeare": "input.txt from https://github.com/karpathy/char-rnn, data/tinyshakespeare",
+}
+
+
 def missing(path: Path) -> str:
-    """Why a path that does not exist may not exist."""
-    unset = path.is_relative_to(data_folder()) and not data_folder().is_dir()
-    return "no such file" + ("; set CLEARHEAD_DATA to the folder that holds the data" if unset else "")
+    """What to say of a path that does not exist: of data that nobody has put there yet, where to get it."""
+    if not path.is_relative_to(data_folder()):
+        return f"{path}: no such file"
+    within = path.relative_to(data_folder())
+    folder = os.environ.get("CLEARHEAD_DATA")
+    source = SOURCES.get(within.parts[0]) if within.parts else None
+    known = data_folder().is_dir()  # set, or a developer's
+    found = f"{path}: no such file" if known else f"$CLEARHEAD_DATA/{within}: no such file"
+    if not known:
+        state = f"is {folder}, which is no folder" if folder else "is not set"
+        found += f", because CLEARHEAD_DATA {state}; set it to the folder that holds the data"
+    return found + (f"; {within.parts[0]} is to hold {source}" if source else "")
 
 
 def refuse_missing(path: Path) -> None:
@@ -81,7 +103,7 @@ def refuse_missing(path: Path) -> None:
     except (OSError, ValueError):  # a name that no file can have
         there = False
     if not there:
-        raise InputError(f"{path}: {missing(path)}")
+        raise InputError(missing(path))
 
 
 def read(path: Path) -> bytes:

@@ -55,12 +55,8 @@ class Form:
         row = {"month": date.month - 1, "day": date.day - 1, "weekday": date.weekday(), "": 0}
         text, parts = "", {}
         for part, table in self.pieces:
-            word = str(date.year) if part == "year" else table[row[part]]
-            if not commas and not part and word.strip(COMMAS):  # a comma alone stays: it holds two words apart
-                word = word.translate(dict.fromkeys(map(ord, COMMAS)))
             # piece by piece, because a change of case can change the length: ß becomes SS
-            if case != "as is":
-                word = word.lower() if case == "lower" else word.upper()
+            word = spell(str(date.year) if part == "year" else table[row[part]], part, case, commas)
             if part in ("year", "month", "day"):
                 parts[part] = (len(text), len(text) + len(word))
             text += word
@@ -68,6 +64,13 @@ class Form:
 
     def has(self, part: str) -> bool:
         return any(piece.part == part for piece in self.pieces)
+
+
+def spell(word: str, part: str, case: str, commas: bool) -> str:
+    """One piece of a date in the case that was asked for, and without its commas if so."""
+    if not commas and not part and word.strip(COMMAS):  # a comma alone stays: it holds two words apart
+        word = word.translate(dict.fromkeys(map(ord, COMMAS)))
+    return word if case == "as is" else word.lower() if case == "lower" else word.upper()
 
 
 def all_forms(locales: Sequence[str] = LOCALES) -> list[Form]:

@@ -54,7 +54,12 @@ def read_columns(path: Path, strict: bool) -> Parallel:
             wanted = f"{columns} like the lines before" if columns > 1 else "at least 2, with a tab between them"
             raise InputError(f"{path}, line {number}: {len(cells)} columns; wanted {wanted}")
         pairs.append((cells[0], cells[1]))
-    return choose(pairs, (str(path), str(path)), strict)
+    found = choose(pairs, (str(path), str(path)), strict)
+    if columns > 2:  # read, but not without a word
+        found.skipped.append(
+            Skipped(columns - 2, f"columns of {columns}, of which two are read", str(path), "left out")
+        )
+    return found
 
 
 def choose(pairs: Sequence[tuple[str | None, str | None]], files: tuple[str, str], strict: bool) -> Parallel:

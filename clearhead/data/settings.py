@@ -1,12 +1,12 @@
 """The `[data]` and `[tokenizer]` sections of a recipe.
 
-One of four things is the data: a task that is made on the fly (`task`), two files of lines that translate each other
-(`source`, `target`), one file with both in columns (`tsv`), or plain text (`text`). A key that means nothing for the
-data at hand is refused, because ignoring it would hide a mistake.
+One of five things is the data: a task that is made on the fly (`task`), two files of lines that translate each other
+(`source`, `target`), one file with both in columns (`tsv`), plain text (`text`), or texts with labels (`labelled`). A
+key that means nothing for the data at hand is refused, because ignoring it would hide a mistake.
 """
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 from clearhead.errors import InputError
 from clearhead.ranges import require_numbers
@@ -18,7 +18,7 @@ Files = str | tuple[str, ...]  # paths, or patterns such as "books/*.txt"
 class DataSettings:
     """What to train on, and how to read it."""
 
-    task: Literal["copy", "reverse", "sort", "count", "dates", "masked"] | None = None
+    task: Literal["copy", "reverse", "sort", "count", "dates", "languages", "masked"] | None = None
 
     # tasks on lists and dates
     examples: int = 50_000  # for training
@@ -47,6 +47,15 @@ class DataSettings:
     documents: Literal["none", "line", "blank-line", "file"] = "none"  # what ends a document; none: one long stream
     context: int = 256  # tokens in a window
 
+    # texts with a label each, in the columns of a file; a column by its name in the first line, or its number from 1
+    labelled: str | None = None
+    validation_labelled: str | None = None
+    test_labelled: str | None = None
+    text_column: int | str | None = None  # None: `text`, or the first
+    second_column: int | str | None = None  # None: `second text`, or the second of three, or there is none
+    label_column: int | str | None = None  # None: `label`, or the last
+    labels: tuple[str, ...] | None = None  # their names, in the order of the classes; None: those of the training data
+
     validation_share: float = 0.1  # of the training data, where no validation file is named
 
     def __post_init__(self) -> None:
@@ -61,6 +70,12 @@ class DataSettings:
                 raise InputError(f"data.{name} must be at least 1, not {getattr(self, name)}")
         if self.shortest > self.longest:
             raise InputError(f"data.shortest = {self.shortest} is more than data.longest = {self.longest}")
+        for name in ("text_column", "second_column", "label_column"):
+            column = getattr(self, name)
+            if isinstance(column, int) and column < 1:
+                raise InputError(f"data.{name} must be the name of a column, or its number from 1, not {column}")
+        if self.labels is not None and (len(set(self.labels)) < len(self.labels) or "" in self.labels):
+            raise InputError(f"data.labels must be different names, none of them empty, not {list(self.labels)}")
         if not 0 < self.validation_share < 1:
             raise InputError(f"data.validation_share must be between 0 and 1, not {self.validation_share}")
         for split in ("", "validation_", "test_"):
@@ -71,16 +86,26 @@ class DataSettings:
 
     def kind(self) -> str:
         """Which of `KEYS` this is."""
-        given = [name for name in ("source", "tsv", "text") if getattr(self, name) is not None]
+        given = [name for name in ("source", "tsv", "text", "labelled") if getattr(self, name) is not None]
         if self.task == "masked" or self.task is None:
             found = " and ".join(f"data.{name}" for name in given) or "none"
             if self.task == "masked" and given != ["text"]:
                 raise InputError(f"task = 'masked' needs data.text and nothing else to read; found {found}")
             if len(given) != 1:
-                wanted = "data.task, data.source and data.target, data.tsv or data.text"
+                wanted = "data.task, data.source and data.target, data.tsv, data.text or data.labelled"
                 raise InputError(f"the data must be one of {wanted}; found {found}")
             return given[0]
-        return "dates" if self.task == "dates" else "lists"
+        return self.task if self.task in ("dates", "languages") else "lists"
+
+    def model_kind(self) -> tuple[str, dict[str, Any]]:
+        """The kind of model that such data need, and its head, as far as that is known before they are read."""
+        if self.task == "count":
+            return "encoder", {"kind": "tokens", "classes": self.longest + 1}
+        if self.task == "masked":
+            return "encoder", {"kind": "masked"}
+        if self.kind() in ("labelled", "languages"):
+            return "encoder", {"kind": "pooled", "classes": 2}
+        return ("decoder" if self.kind() == "text" else "encoder-decoder"), {}
 
 
 _SPLITS = ("", "validation_", "test_")
@@ -89,12 +114,18 @@ _SPLITS = ("", "validation_", "test_")
 KEYS: dict[str, tuple[str, ...]] = {
     "lists": ("task", "examples", "held_out", "symbols", "shortest", "longest"),
     "dates": ("task", "examples", "held_out", "locales"),
+    "languages": ("task", "examples", "held_out", "locales", "labels"),
+    "labelled": (
+        *(split + "labelled" for split in _SPLITS),
+        *("text_column", "second_column", "label_column", "labels", "max_length", "validation_share"),
+    ),
     "source": (*(split + side for split in _SPLITS for side in ("source", "target")), "max_length", "validation_share"),
     "tsv": (*(split + "tsv" for split in _SPLITS), "max_length", "validation_share"),
     "text": (*(split + "text" for split in _SPLITS), "task", "documents", "context", "validation_share"),
 }
 
-FILE_KEYS = [split + name for split in _SPLITS for name in ("source", "target", "tsv", "text")]
+FILE_KEYS = [split + name for split in _SPLITS for name in ("source", "target", "tsv", "text", "labelled")]
+TOKENIZER_PATHS = ["path", "source_path"]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from clearhead.data.batch import Dataset, Skipped
 from clearhead.data.dates import date_characters, divide_dates, divide_forms, write_dates
 from clearhead.data.files import expand
 from clearhead.data.forms import LOCALES
+from clearhead.data.labelled import Labelled, label_names, mark_texts, read_labelled
+from clearhead.data.languages import write_languages
 from clearhead.data.masked import MaskedTokens
 from clearhead.data.pairs import Pairs
 from clearhead.data.parallel import Parallel, hold_out, read_columns, read_files
@@ -63,7 +65,31 @@ def build(
         return build_dates(settings, tokenizer, asked)
     if kind == "text":
         return build_text(settings, tokenizer, asked)
+    if kind in ("labelled", "languages"):
+        return build_labelled(settings, tokenizer, asked)
     return build_parallel(settings, tokenizer, asked, source_tokenizer)
+
+
+def build_labelled(settings: DataSettings, tokenizer: Tokenizer | None, asked: TokenizerSettings) -> Splits:
+    """Texts with labels, from a file or, as the task `languages`, dates in many languages."""
+    if settings.labelled is not None:
+        train, validation, test = read_labelled(settings)
+        longest, usual = settings.max_length, "bpe"
+    else:
+        counts, locales = (settings.examples, settings.held_out, settings.held_out), settings.locales or LOCALES
+        train, validation, test = (
+            write_languages(count, dates, locales, stream)
+            for stream, (count, dates) in enumerate(zip(counts, divide_dates(), strict=True))
+        )
+        longest, usual = 256, "characters"
+    labels = label_names(settings, train, (validation, test))
+    if tokenizer is None:
+        tokenizer = get_tokenizer(asked, train.texts(), usual)
+    mark_texts(tokenizer)
+    parts = [Labelled(part, tokenizer, labels, longest) for part in (train, validation, test) if part]
+    if len({part.pairs for part in parts}) > 1:
+        raise InputError("some parts of the data have a second text and others have none")
+    return Splits(parts[0], parts[1], parts[2] if test else None)
 
 
 def build_dates(settings: DataSettings, tokenizer: Tokenizer | None, asked: TokenizerSettings) -> Splits:

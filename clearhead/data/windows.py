@@ -85,6 +85,7 @@ class Windows:
 
     def __init__(self, documents: Sequence[Ids], text: Text, tokenizer: Tokenizer, context: int, shifted: bool) -> None:
         self.tokenizer = tokenizer
+        self.apart = text.apart  # whether documents have their marks, and none sees another
         self.skipped: list[Skipped] = text.skipped
         self.stream = Stream(documents, text, context, shifted)
 
@@ -120,10 +121,17 @@ class NextTokens(Windows):
         return Batch(inputs, torch.from_numpy(labels), int(real.sum()))
 
     def examples(self, limit: int | None = None) -> list[Example]:
-        """The beginning of a window, and how it goes on."""
-        stream = self.stream
+        """The beginning of a window, and how it goes on: to the end of its document. Marks are no part of a text."""
+        stream, marks = self.stream, set(self.tokenizer.special.values()) if self.apart else set()
         starts = range(0, stream.length, stream.context)[:limit]
-        windows = [stream.ids[start : start + stream.context].tolist() for start in starts]
         cut = max(1, stream.context // 4)
         decode = self.tokenizer.decode
-        return [Example(decode(window[:cut]), decode(window[cut:])) for window in windows]
+        examples = []
+        for start in starts:
+            window = stream.ids[start : start + stream.context]
+            if stream.numbers is not None:
+                numbers = stream.numbers[start : start + stream.context]
+                window = window[numbers == numbers[0]]
+            ids = [token for token in window.tolist() if token not in marks]
+            examples.append(Example(decode(ids[:cut]), decode(ids[cut:])))
+        return examples

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.decoding.load import LoadedModel
+from clearhead.decoding.results import Prediction
 
 
 def answer(loaded: LoadedModel, text: str) -> str:
@@ -20,9 +21,11 @@ def answer(loaded: LoadedModel, text: str) -> str:
     return " ".join(map(str, said)) if isinstance(said, list) else str(said)
 
 
-def prediction(loaded: LoadedModel, text: str, made: Tensor) -> Any:
-    """The likeliest class or classes by what the head `made` of a text; for masked tokens, the text with its gaps
-    filled; without classes, the vector itself."""
+def prediction(loaded: LoadedModel, text: str, made: Tensor | Prediction) -> Any:
+    """The likeliest label, class or classes by what the head `made` of a text; for masked tokens, the text with its
+    gaps filled; without classes, the vector itself."""
+    if isinstance(made, Prediction):
+        return made.label
     head = loaded.model.config.head
     if head.kind == "masked":
         made = made.index_fill(-1, torch.tensor(loaded.without_token, dtype=torch.long, device=made.device), -math.inf)

@@ -190,6 +190,13 @@ def held_out_scores(
         _, validation, test = read_parts(settings)
         documents = (test or validation).documents[:limit]
         return {"test" if test else "validation": text_scores(loaded, documents, loaded.window())}
+    if settings.labels is not None:
+        from clearhead.decoding.classify import Classifier, confusion_scores, confusions
+
+        if not isinstance(loaded, Classifier) or loaded.labels != settings.labels:
+            raise InputError(f"{loaded.name} does not know the labels of {run}")
+        found = confusions(loaded, settings, limit)
+        return {name: confusion_scores(*one, settings.labels) for name, one in found.items()}
     own = None if loaded.source_tokenizer is loaded.tokenizer else loaded.source_tokenizer
     splits = build_data(settings, loaded.tokenizer, source_tokenizer=own)
     parts = {"test": splits.test} if splits.test else {"validation": splits.validation}

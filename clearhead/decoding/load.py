@@ -60,11 +60,18 @@ def load(
         require(context is None or 0 < context < 1 << 31, f"data.context must be from 1 to 2^31, not {context}")
     except InputError as error:
         raise InputError(f"{opened.path / CONFIG}: {error}") from None
-    return LoadedModel(model, tokenizer, settings, documents, context, str(place), threads, str(opened.path), source)
+    rest = (settings, documents, context, str(place), threads, str(opened.path), source)
+    if "labels" in tables["data"]:
+        from clearhead.decoding.classify import Classifier  # is made of what stands below
+
+        return Classifier(model, tokenizer, *rest, labelled=tables["data"])
+    return LoadedModel(model, tokenizer, *rest)
 
 
 class LoadedModel:
     """A model with its tokenizer. Every method takes and gives text; settings not given are the run's."""
+
+    labels: tuple[str, ...] | None = None  # of a classifier (classify.py)
 
     def __init__(
         self,
@@ -306,8 +313,8 @@ class LoadedModel:
         """The last hidden states of each line, (tokens, D) each."""
         return [states for states, _ in self._encoded(lines)]
 
-    def predict(self, lines: Sequence[str]) -> list[Tensor]:
-        """What the head makes of each line: (tokens, classes or V), (classes,) or (D,) by its kind."""
+    def predict(self, lines: Sequence[str]) -> list[Any]:
+        """What the head makes of each line: a tensor (tokens, classes or V), (classes,) or (D,) by its kind."""
         return [made for _, made in self._encoded(lines)]
 
     def tokens(self, text: str) -> list[int]:

@@ -46,3 +46,12 @@ class Score:
     @property
     def log_prob(self) -> float:
         return sum(self.log_probs)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The likeliest label of a text, and the probability of each in the order of the model's labels."""
+
+    label: str
+    probability: float
+    probabilities: tuple[float, ...]

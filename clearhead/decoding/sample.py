@@ -62,6 +62,17 @@ def candidates(scores: Tensor, how: Sampling) -> tuple[Tensor, Tensor]:
     return tokens, probabilities
 
 
+def drawn(scores: Tensor, how: Sampling, draws: Sequence[float]) -> Tensor:
+    """The token of each row (R,) that a number from 0 to 1 falls on."""
+    tokens, probabilities = candidates(scores, how)
+    reached = probabilities.cumsum(-1)  # (R, n)
+    share = torch.tensor(draws, dtype=torch.float64, device=scores.device)
+    # the first token at which the cumulative probability exceeds the draw; the last column is the whole
+    index = torch.searchsorted(reached, (share * reached[:, -1])[:, None], right=True)
+    most = (probabilities > 0).sum(-1, keepdim=True) - 1  # a draw of 0.999… may round up to the whole
+    return tokens.gather(1, torch.minimum(index, most))[:, 0]
+
+
 class Chooser:
     """Draws each row's token with the row's own generator. Row r is sample r % samples of its prompt."""
 
@@ -73,13 +84,7 @@ class Chooser:
     def __call__(self, scores: Tensor, rows: Sequence[int]) -> Tensor:
         if self.how.temperature == 0:
             return scores.argmax(-1)
-        tokens, probabilities = candidates(scores, self.how)
-        reached = probabilities.cumsum(-1)  # (R, n)
-        drawn = torch.tensor([self.draw(row) for row in rows], dtype=torch.float64, device=scores.device)
-        # the first token at which the cumulative probability exceeds the draw; the last column is the whole
-        index = torch.searchsorted(reached, (drawn * reached[:, -1])[:, None], right=True)
-        most = (probabilities > 0).sum(-1, keepdim=True) - 1  # a draw of 0.999… may round up to the whole
-        return tokens.gather(1, torch.minimum(index, most))[:, 0]
+        return drawn(scores, self.how, [self.draw(row) for row in rows])
 
     def draw(self, row: int) -> float:
         if row not in self.generators:

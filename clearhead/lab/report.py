@@ -14,16 +14,15 @@ from clearhead.disk import write_whole
 from clearhead.errors import InputError
 from clearhead.lab import store
 from clearhead.lab.drawing import to_svg
-from clearhead.lab.experiment import FIRST_SEED, Experiment, Results, Verdict
+from clearhead.lab.experiment import EARLIER_SEED, FIRST_SEED, Experiment, Results, Sizes, Verdict
 
 INTRODUCTION = (
     "People repeat claims about Transformers. Here each one is a small experiment: a claim, arms, seeds, a measure, "
     "and a rule for the verdict. Arms, sizes and rules were chosen with pilot runs, whose seeds lie below "
-    f"{FIRST_SEED} and whose numbers are not shown; what is shown was measured afterwards, with seeds from "
+    f"{EARLIER_SEED} and whose numbers are not shown; what is shown was measured afterwards, with seeds from "
     f"{FIRST_SEED} on. Ranges are 95% intervals over the seeds (Student's t; for shares Wilson's, widened by how far "
     "seeds differ); differences are taken seed by seed. A claim that says several things has a verdict for each. The "
-    "models are tiny, and a verdict speaks of them alone. The verdicts by statement are younger than most of the "
-    "numbers: these were measured for a claim as a whole, and will be measured anew with seeds that no rule has seen."
+    "models are tiny, and a verdict speaks of them alone."
 )
 
 
@@ -39,22 +38,30 @@ class Entry:
     svg: str
 
 
-def entry(experiment: Experiment, folder: Path) -> Entry | None:
-    """The full results of an experiment if all its seeds are there, otherwise the quick ones, or what there is."""
+def entry(experiment: Experiment, folder: Path, document: Path) -> Entry | None:
+    """The full results of an experiment if all its seeds are there; else what the report said before, if that was at
+    full size; else the quick ones, what the report said before at all, or what there is."""
     found = {quick: results for quick in (False, True) if (results := store.load(experiment, folder, quick))}
-    if not found:
-        return None
+    before = store.load_document(experiment, document)
     whole = [quick for quick, results in found.items() if results.seeds >= experiment.sizes(quick)["seeds"]]
-    quick = (whole or [*found])[0]
-    results = found[quick]
-    content = store.gathered(experiment, results, folder, quick)
+    if before and (not whole or (whole == [True] and "--quick" not in before[0]["command"])):
+        content, results = before
+        content["verdicts"] = store.verdicts(experiment, results)
+        quick = "--quick" in content["command"]
+    elif found:
+        quick = (whole or [*found])[0]
+        results = found[quick]
+        content = store.gathered(experiment, results, folder, quick)
+    else:
+        return None
     svg = to_svg(experiment.figure(results))
     return Entry(experiment, results, experiment.verdicts(results), quick, content, svg)
 
 
 def write_report(experiments: list[Experiment], folder: Path, out: Path) -> list[Entry]:
     """`lab.md` and `lab.html`, and in `lab/` the figures and the numbers."""
-    entries = [found for experiment in experiments if (found := entry(experiment, folder)) is not None]
+    documents = {experiment.name: out / "lab" / f"{experiment.name}.json" for experiment in experiments}
+    entries = [found for one in experiments if (found := entry(one, folder, documents[one.name])) is not None]
     if not entries:
         raise InputError(f"no results in {folder}; run some experiments first, for example: clearhead lab run scaling")
     (out / "lab").mkdir(parents=True, exist_ok=True)
@@ -66,10 +73,34 @@ def write_report(experiments: list[Experiment], folder: Path, out: Path) -> list
     store.write_json(out / "lab" / store.WORDS, words)
     shown = {one.experiment.name for one in entries}
     missing = ", ".join(experiment.name for experiment in experiments if experiment.name not in shown)
-    introduction = INTRODUCTION + (f" Not run yet: {missing}." if missing else "")
+    introduction = INTRODUCTION + standing(entries) + (f" Not measured yet: {missing}." if missing else "")
     write_whole(out / "lab.md", markdown(entries, introduction))
     write_whole(out / "lab.html", page(entries, introduction))
     return entries
+
+
+def standing(entries: list[Entry]) -> str:
+    """A sentence on what was measured before its rules were written, for as long as there is such a thing."""
+    earlier = [one.experiment.name for one in entries if one.results.earlier]
+    if not earlier:
+        return ""
+    some = "All" if len(earlier) == len(entries) else f"{len(earlier)} of {len(entries)} experiments"
+    return (
+        f" {some} still show numbers with seeds from {EARLIER_SEED} on, which were known when the rules by statement "
+        "were written; each of them says so, and will be measured anew."
+    )
+
+
+def caution(one: Entry) -> str:
+    """Of numbers that are older than their rules: that they are, and which sizes the experiment has had since."""
+    if not one.results.earlier:
+        return ""
+    now, then = store.settled(one.experiment.sizes(one.quick)), store.settled(one.results.sizes)
+    text = f"Measured before these rules were written (seeds {one.results.seed_range})."
+    if now != then:
+        changed = {key: value for key, value in now.items() if then.get(key) != value}
+        text += f" The experiment has another form now, not measured yet: {in_words(changed)}."
+    return text
 
 
 def numbers_table(one: Entry) -> list[list[str]]:
@@ -79,10 +110,10 @@ def numbers_table(one: Entry) -> list[list[str]]:
     return [["arm", *columns.values()], *found]
 
 
-def size_words(one: Entry) -> str:
+def in_words(sizes: Sizes) -> str:
     """Sizes as `steps 200, d_k 8 32 128`."""
     words = []
-    for name, value in one.results.sizes.items():
+    for name, value in sizes.items():
         shown = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         words.append(f"{name.replace('_', ' ')} {shown}")
     return ", ".join(words)
@@ -121,14 +152,16 @@ def markdown(entries: list[Entry], introduction: str) -> str:
         introduction,
         "This page is written by `clearhead lab report --out docs`; the numbers behind each figure are in "
         "[lab/](lab/). [How to add an experiment](adding-an-experiment.md).",
-        table([["experiment", "statement", "verdict"], *summary(entries)]),
+        table([["experiment", "statement", "verdict", "seeds"], *summary(entries)]),
     ]
     for one in entries:
         experiment = one.experiment
         said = zip(experiment.parts, one.verdicts, strict=True)
+        before = [f"*{caution(one)}*"] if caution(one) else []
         parts += [
             f"## {experiment.name}",
             f"**Claim.** {experiment.claim}{warned(one)}",
+            *before,
             "\n".join(f"- *{part.claim}* {spoken(verdict)}" for part, verdict in said),
             f"**Why.** {experiment.why}",
             f"**{experiment.headline(one.results)}**",
@@ -137,9 +170,9 @@ def markdown(entries: list[Entry], introduction: str) -> str:
             "**Arms.** " + "; ".join(f"*{arm}*: {what}" for arm, what in experiment.arms.items()) + ".",
             f"**Measured.** {experiment.measured}",
             "**Rules.**\n\n" + "\n".join(f"- *{part.claim}* {part.rule}" for part in experiment.parts),
-            f"`{one.content['command']}` ({size_words(one)}), {one.content['seconds'] / 60:.1f} minutes of measuring, "
-            f"summed over arms and seeds: {one.content['machine']}. [Code](../{source_link(one)}), "
-            f"[numbers](lab/{experiment.name}.json).",
+            f"`{one.content['command']}` ({in_words(one.results.sizes)}), {one.content['seconds'] / 60:.1f} minutes of "
+            f"measuring, summed over arms and seeds {one.results.seed_range}: {one.content['machine']}. "
+            f"[Code](../{source_link(one)}), [numbers](lab/{experiment.name}.json).",
         ]
     return "\n\n".join(parts) + "\n"
 
@@ -150,7 +183,7 @@ def summary(entries: list[Entry]) -> list[list[str]]:
     for one in entries:
         name = f"[{one.experiment.name}](#{one.experiment.name})"
         for part, verdict in zip(one.experiment.parts, one.verdicts, strict=True):
-            rows.append([name, part.claim, f"*{verdict.word}*"])
+            rows.append([name, part.claim, f"*{verdict.word}*", one.results.seed_range])
             name = ""
     return rows
 
@@ -208,12 +241,13 @@ def section(one: Entry) -> str:
     return (
         f'<h2 id="{experiment.name}">{experiment.name}</h2>'
         f"<p><b>Claim.</b> {html.escape(experiment.claim + warned(one))}</p><ul>{judged}</ul>"
+        f"{f'<p><i>{html.escape(caution(one))}</i></p>' if caution(one) else ''}"
         f"<p><b>Why.</b> {html.escape(experiment.why)}</p>"
         f"<p><b>{html.escape(experiment.headline(one.results))}</b></p>{svg}"
         f"<table><tr>{''.join(f'<th>{html.escape(cell)}</th>' for cell in heading)}</tr>{cells}</table><p><b>Arms.</b> "
         f"{arms}.</p><p><b>Measured.</b> {html.escape(experiment.measured)}</p><p><b>Rules.</b></p><ul>{rules}</ul>"
-        f'<p class="small"><code>{one.content["command"]}</code> ({html.escape(size_words(one))}), '
-        f"{one.content['seconds'] / 60:.1f} minutes of measuring, summed over arms and seeds: "
+        f'<p class="small"><code>{one.content["command"]}</code> ({html.escape(in_words(one.results.sizes))}), '
+        f"{one.content['seconds'] / 60:.1f} minutes of measuring, summed over arms and seeds {one.results.seed_range}: "
         f"{html.escape(one.content['machine'])}.</p>"
     )
 

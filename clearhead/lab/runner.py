@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from clearhead.lab import store
@@ -17,6 +17,7 @@ from clearhead.lab.catalogue import find
 from clearhead.lab.experiment import FIRST_SEED, PILOT_SEED, Cell, Experiment, Results, Sizes
 
 Tell = Callable[[int, int, str], None]  # cells done, cells in all, the last one's name
+Missing = tuple[str, int, Path]  # arm, seed, and where the cell will be
 
 
 def measure_cell(name: str, arm: str, seed: int, sizes: Sizes, path: Path) -> Cell:
@@ -38,8 +39,9 @@ def run(
     jobs: int | None = None,  # worker processes; 1: in this one
     pilot: bool = False,  # seeds that no report shows
     tell: Tell = lambda done, total, what: None,
-) -> Results:
-    """All cells that are not there yet, then the results of all of them."""
+    until: float | None = None,  # of time.monotonic(): no cell is begun after it
+) -> Results | None:
+    """All cells that are not there yet, then the results of all of them; None if the time was up before."""
     sizes = experiment.sizes(quick, seeds)
     first = PILOT_SEED if pilot else FIRST_SEED
     wanted = [
@@ -61,32 +63,44 @@ def run(
     tell(len(cells), len(wanted), "")
     jobs = jobs or os.cpu_count() or 1
     if jobs == 1:
-        for arm, seed, path in missing:
+        for arm, seed, path in in_time(missing, until):
             done(measure_cell(experiment.name, arm, seed, sizes, path))
     elif missing:
-        measure_in_workers(experiment, sizes, missing, jobs, done)
-    return experiment.results(sizes, cells.values())
+        measure_in_workers(experiment, sizes, missing, jobs, done, until)
+    return experiment.results(sizes, cells.values()) if len(cells) == len(wanted) else None
+
+
+def in_time(missing: list[Missing], until: float | None) -> Iterator[Missing]:
+    """Those that may still begin when their turn comes."""
+    for one in missing:
+        if until is not None and time.monotonic() >= until:
+            return
+        yield one
 
 
 def measure_in_workers(
     experiment: Experiment,
     sizes: Sizes,
-    missing: list[tuple[str, int, Path]],
+    missing: list[Missing],
     jobs: int,
     done: Callable[[Cell], None],
+    until: float | None = None,
 ) -> None:
     """Each cell in a process of a pool; `spawn`, because threads of torch do not survive a fork."""
-    cells = [(experiment.name, arm, seed, sizes, path) for arm, seed, path in missing]
+    cells = [(experiment.name, arm, seed, sizes, path, until) for arm, seed, path in missing]
     context = multiprocessing.get_context("spawn")
     workers = 1 if experiment.timed else min(jobs, len(cells))
     # leaving the pool ends its workers, also when Ctrl-C makes us leave: what is finished is stored
     with context.Pool(workers, leave_interrupts_to_us, maxtasksperchild=1 if experiment.timed else None) as pool:
         for cell in pool.imap_unordered(measure_task, cells):
-            done(cell)
+            if cell is not None:
+                done(cell)
 
 
-def measure_task(task: tuple[str, str, int, Sizes, Path]) -> Cell:
-    return measure_cell(*task)
+def measure_task(task: tuple[str, str, int, Sizes, Path, float | None]) -> Cell | None:
+    """In a worker: the cell, or nothing if time was up before its turn (all processes read one monotonic clock)."""
+    *cell, until = task
+    return measure_cell(*cell) if until is None or time.monotonic() < until else None  # type: ignore[arg-type]
 
 
 def leave_interrupts_to_us() -> None:

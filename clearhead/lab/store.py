@@ -85,6 +85,26 @@ def load(experiment: Experiment, folder: Path, quick: bool) -> Results | None:
     return experiment.results(sizes | {"seeds": len(common)}, cells) if common else None
 
 
+def load_document(experiment: Experiment, path: Path) -> tuple[dict[str, Any], Results] | None:
+    """A report's own document of an experiment (`gathered`), and the results in it; None if there is none, or if it has
+    other arms than the experiment has now."""
+    if not path.is_file():
+        return None
+    content = read_json(path)
+    cells = [Cell(row["arm"], row["seed"], row["numbers"]) for row in content["cells"]]
+    if {cell.arm for cell in cells} != set(experiment.arms):
+        return None
+    return content, experiment.results(content["sizes"], cells)
+
+
+def measured(experiment: Experiment, folder: Path, quick: bool) -> tuple[int, int]:
+    """Cells that a run would find, and cells in all."""
+    sizes = experiment.sizes(quick)
+    seeds = range(FIRST_SEED, FIRST_SEED + sizes["seeds"])
+    paths = [cell_path(folder, experiment.name, quick, arm, seed) for arm in experiment.arms for seed in seeds]
+    return sum(load_cell(path, sizes) is not None for path in paths), len(paths)
+
+
 def gathered(experiment: Experiment, results: Results, folder: Path, quick: bool) -> dict[str, Any]:
     """All cells with the verdicts that follow from them, how long they took and where, as one JSON document."""
     paths = [cell_path(folder, experiment.name, quick, cell.arm, cell.seed) for cell in results.cells]

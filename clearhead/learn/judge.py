@@ -196,7 +196,7 @@ def explain(
     trial, ours = trials[number], our_parts(exercise)
     misfit = found.got if isinstance(found.got, Misfit) else None
     kind = "shapes" if misfit else found.kind
-    _, outcome, found = shrink(trial, names, ours, Sizes(trial.sizes), SEED + number, found.kind)
+    _, outcome, found = shrink(trial, names, ours, Sizes(trial.sizes), SEED + number, (theirs[number], found))
     only = right_when(trial, names, ours, SEED + number)
     likely, mistakes = rank(exercise, part, names, trials, theirs, SEED, number)
     if kind == "values" and trial.kind != "values":

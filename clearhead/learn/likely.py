@@ -15,10 +15,15 @@ from clearhead.doctor.causes import Facts, diagnose, known
 from clearhead.doctor.finding import ERROR, Finding, plain
 from clearhead.learn.exercise import Exercise, Misfit, Mistake, Run, Sizes, Trial
 from clearhead.learn.source import change, our_parts, source_of, with_text
-from clearhead.learn.trying import Outcome, attempt, difference
+from clearhead.learn.trying import Outcome, attempt, difference, unsteady
 from clearhead.learn.verdict import Likely
 
 CERTAIN, DOCTOR, PARTLY = 1.0, 0.8, 0.5
+UNSTEADY = Likely(
+    "unsteady",
+    "the same call gives something else each time: dropout that is never switched off, or something remembered from "
+    "one call to the next?",
+)
 
 
 def variant(exercise: Exercise, mistake: Mistake) -> dict[str, Any] | None:
@@ -134,6 +139,15 @@ def rank(
     if order and scores[order[0]] == CERTAIN:  # what agrees only in part is not worth mentioning beside it
         order = [id for id in order if scores[id] >= DOCTOR]
     likely = [Likely(id, mistakes[id].say if id in mistakes else titles[id]) for id in order]
+    certain = bool(order) and scores[order[0]] == CERTAIN
+    if (
+        trials
+        and runs
+        and not certain
+        and unsteady(trials[first], parts, our_parts(exercise), Sizes(trials[first].sizes), seed + first)
+    ):
+        mistakes.pop(UNSTEADY.id, None)
+        likely = [UNSTEADY, *(entry for entry in likely if entry.id != UNSTEADY.id)]
     if not likely:
         likely = [Likely(id, said) for id, said in says.items()]
     return tuple(likely[:3]), tuple(mistakes.get(entry.id) for entry in likely[:3])

@@ -41,8 +41,11 @@ class Difference:
     ratio: float | None = None  # got / wanted, if it is the same everywhere
 
 
-def attempt(trial: Trial, parts: Mapping[str, Any], ours: Mapping[str, Any], sizes: Sizes, seed: int) -> Outcome:
-    """Call a part as the trial says. What is raised is kept, not raised."""
+def attempt(
+    trial: Trial, parts: Mapping[str, Any], ours: Mapping[str, Any], sizes: Sizes, seed: int, chance: int = -1
+) -> Outcome:
+    """Call a part as the trial says. What is raised is kept, not raised. `chance` seeds what the part draws."""
+    chance = seed if chance < 0 else chance
     arguments = trial.make(sizes, Draw(seed))
     outcome = Outcome(arguments)
     run = Run(parts, ours, sizes, seed)
@@ -50,7 +53,7 @@ def attempt(trial: Trial, parts: Mapping[str, Any], ours: Mapping[str, Any], siz
     call = trial.call or (lambda run, *args: getattr(run, trial.part)(*args))
     before = torch.get_rng_state()
     try:
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(chance)
         outcome.output = call(run, *given)
         outcome.changed = tuple(
             i for i, (a, b) in enumerate(zip(given, arguments, strict=True)) if unlike(plain(a), b, 0.0)
@@ -58,7 +61,7 @@ def attempt(trial: Trial, parts: Mapping[str, Any], ours: Mapping[str, Any], siz
         if trial.gradients:
             outcome.gradients = gradients(outcome, given, run, trial)
         outcome.output = plain(outcome.output)
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(chance)
         outcome.again = plain(call(Run(parts, ours, sizes, seed), *map(fresh, arguments)))
     except Exception as error:
         outcome.error = error
@@ -175,6 +178,18 @@ def difference(got: Outcome, wanted: Outcome, trial: Trial) -> Difference | None
     return unlike_gradients(got, wanted, trial)
 
 
+def unsteady(trial: Trial, parts: Mapping[str, Any], ours: Mapping[str, Any], sizes: Sizes, seed: int) -> bool:
+    """Does the same call give something else when chance or the calls before it are others, and ours does not?"""
+    trial = replace(trial, gradients=False)
+    for names, steady in ((parts, False), (ours, True)):
+        one, other = (attempt(trial, names, ours, sizes, seed, chance) for chance in (seed, seed + 1))
+        if one.error is not None or other.error is not None:
+            return False
+        if (unlike(other.output, one.output, trial.tolerance) is None) != steady:
+            return False
+    return True
+
+
 def unlike_gradients(got: Outcome, wanted: Outcome, trial: Trial) -> Difference | None:
     for name, right in wanted.gradients.items():
         mine = got.gradients.get(name)
@@ -212,9 +227,15 @@ def argument_names(trial: Trial) -> list[str]:
 
 
 def shrink(
-    trial: Trial, parts: Mapping[str, Any], ours: Mapping[str, Any], sizes: Sizes, seed: int, kind: str
+    trial: Trial,
+    parts: Mapping[str, Any],
+    ours: Mapping[str, Any],
+    sizes: Sizes,
+    seed: int,
+    first: tuple[Outcome, Difference],
 ) -> tuple[Sizes, Outcome, Difference]:
-    """Make one size after the other smaller, as long as the same kind of thing is wrong."""
+    """Make one size after the other smaller, as long as the same kind of thing is wrong as at first."""
+    kind = first[1].kind
 
     def fails(smaller: Sizes) -> tuple[Outcome, Difference] | None:
         try:
@@ -229,8 +250,9 @@ def shrink(
         found = difference(got, wanted, trial)
         return (got, found) if found is not None and found.kind == kind else None
 
-    best = fails(sizes)
-    assert best is not None
+    best = fails(sizes) or first
+    if best is first:  # it does not fail twice in the same way: something is remembered, and nothing can be shrunk
+        return sizes, *first
     if kind not in ("gradients", "runs"):  # what is wrong without gradients shrinks faster without them
         whole, trial = trial, replace(trial, gradients=False)
         trial = trial if fails(sizes) else whole

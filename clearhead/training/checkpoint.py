@@ -45,7 +45,7 @@ from clearhead.training.report import METRICS, warn
 Report = Callable[[str], None]
 FLOAT = torch.float32  # of weights and moments, whatever the precision of the passes
 TEMPORARY = re.compile(  # what is written into a run beside its place, by the process whose number follows
-    r"\.(?:config\.toml|(?:source_)?tokenizer\.json|latest|best|metrics\.jsonl|(?:old\.)?average|.+\.(?:png|svg|pdf|html))\.(\d+)"
+    r"\.(?:config\.toml|data\.json|(?:source_)?tokenizer\.json|latest|best|metrics\.jsonl|(?:old\.)?average|.+\.(?:png|svg|pdf|html))\.(\d+)"
 )
 
 
@@ -205,7 +205,9 @@ class Checkpoints:
         wanted = {progress.step, progress.best_step}
         wanted |= {step_of(folder) for folder in last(there, settings, max(settings.keep_last, settings.average))}
         best_kept = max(settings.keep_best, settings.average if settings.average_of == "best" else 0)
-        known = losses(there, self.report_once)  # a damaged one stays: it is not ours to say that nobody can mend it
+        known = losses(
+            there, self.report_once, settings.measure
+        )  # a damaged one stays: it is not ours to say that nobody can mend it
         wanted |= {step_of(folder) for folder in best(known, best_kept)}
         for folder in known:
             if step_of(folder) not in wanted:
@@ -233,19 +235,21 @@ def last(folders: list[Path], settings: TrainingSettings, count: int) -> list[Pa
     return [folder for folder in folders if regular(step_of(folder), settings)][-count:]
 
 
-def losses(folders: list[Path], report: Report) -> dict[Path, float | None]:
-    """The validation loss of each checkpoint, if there was a validation. Damaged ones are reported and left out."""
+def losses(folders: list[Path], report: Report, measure: str = "loss") -> dict[Path, float | None]:
+    """The validation of each checkpoint by this measure, if there was one, the lower the better. Damaged ones are
+    reported and left out."""
     found = {}
     for folder in folders:
         try:
-            found[folder] = validation_loss(read_state(folder))
+            score = validation_loss(read_state(folder), measure)
+            found[folder] = score if score is None or measure == "loss" else -score
         except InputError as error:
             report(f"{error}; left out")
     return found
 
 
 def best(known: Mapping[Path, float | None], count: int) -> list[Path]:
-    """Those with the lowest validation loss; of equal ones the earlier."""
+    """Those with the best validation; of equal ones the earlier."""
     scored = [(loss, step_of(folder), folder) for folder, loss in known.items() if loss is not None]
     return [folder for _, _, folder in sorted(scored)[:count]]
 
@@ -271,11 +275,11 @@ def average(run: Run, count: int, of: str = "last", report: Report = warn) -> li
     """Average the weights of several checkpoints into `checkpoints/average`; returns which ones they were. Damaged
     ones are reported and left out."""
     kept = run.checkpoints()
+    settings = from_dict(TrainingSettings, run.settings.get("training", {}), "training.")
     if of == "last":
-        settings = from_dict(TrainingSettings, run.settings.get("training", {}), "training.")
         folders = last(kept, settings, len(kept))[::-1]
     else:
-        folders = best(losses(kept, report), len(kept))
+        folders = best(losses(kept, report, settings.measure), len(kept))
     used: list[Path] = []
     total: dict[str, Tensor] = {}
     for folder in folders:

@@ -9,10 +9,10 @@ misspelt key that is silently ignored costs a training run. Recipes come with th
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from clearhead.data.files import anchor
-from clearhead.data.settings import FILE_KEYS, DataSettings, TokenizerSettings
+from clearhead.data.files import anchor, anchored
+from clearhead.data.settings import FILE_KEYS, TOKENIZER_PATHS, DataSettings, TokenizerSettings
 from clearhead.decoding_settings import DecodingSettings
 from clearhead.errors import InputError, require
 from clearhead.ranges import MOST_THREADS, require_numbers
@@ -29,6 +29,23 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 class TrainingSettings:
     """The table `training`."""
 
+    ELSEWHERE: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("lr", "learning_rate", "max_lr"), "'peak', the highest rate"),
+        **dict.fromkeys(
+            ("epochs", "num_epochs", "max_epochs", "num_train_epochs", "max_steps", "max_iters"),
+            "'steps', the number of updates",
+        ),
+        **dict.fromkeys(
+            ("batch_size", "batch", "per_device_train_batch_size"),
+            "'max_tokens', the tokens to predict in an update",
+        ),
+        **dict.fromkeys(("grad_clip", "max_grad_norm", "clip_norm"), "'clip'"),
+        **dict.fromkeys(("warmup_steps", "num_warmup_steps", "warmup_iters"), "'warmup'"),
+        **dict.fromkeys(("gradient_accumulation_steps", "grad_accum"), "'accumulate'"),
+        **dict.fromkeys(("eval_interval", "eval_every", "eval_steps"), "'validate_every'"),
+        "early_stopping": "'patience'",
+    }
+
     steps: int = 10_000  # updates of the weights
     seed: int = 1
     max_tokens: int = 4096  # target tokens per update, padding not counted, over all processes
@@ -41,6 +58,9 @@ class TrainingSettings:
     beta2: float = 0.98
     epsilon: float = 1e-9
     weight_decay: float = 0.0  # adamw and muon, on matrices; never on norms and biases
+
+    freeze: tuple[str, ...] = ()  # patterns of parameters that stay as they are: "embedding.*", "*.layers.[01].*"
+    layer_decay: float = 1.0  # each layer's rate, as a fraction of that of the layer above it; the head has the whole
 
     schedule: Literal["noam", "cosine", "constant"] = "noam"
     warmup: int = 4000
@@ -61,6 +81,7 @@ class TrainingSettings:
     checkpoint_every: int | None = None  # None: at each validation
     keep_last: int = 3
     keep_best: int = 1
+    measure: Literal["loss", "exact", "BLEU", "chrF", "accuracy", "macro_F1"] = "loss"  # of validation: what is best
     patience: int | None = None  # stop after this many validations in a row that did not improve
     average: int = 0  # at the end, average this many checkpoints (they are kept) into `average`
     average_of: Literal["last", "best"] = "last"
@@ -84,6 +105,9 @@ class TrainingSettings:
         for name, most in (("final", 1), ("threads", MOST_THREADS)):
             value = getattr(self, name)
             require(value is None or value <= most, f"training.{name} must be at most {most}, not {value}")
+        require(
+            0 < self.layer_decay <= 1, f"training.layer_decay must be above 0 and at most 1, not {self.layer_decay}"
+        )
         for name in ("label_smoothing", "beta1", "beta2"):
             value = getattr(self, name)
             require(0 <= value < 1, f"training.{name} must be at least 0 and below 1, not {value}")
@@ -98,6 +122,18 @@ class TrainingSettings:
         decays = self.optimizer != "adam"
         require(decays or not self.weight_decay, "training.weight_decay needs training.optimizer = 'adamw' or 'muon'")
 
+    def oddities(self) -> list[str]:
+        """What is allowed, because a short trial of a long recipe needs it, but is hardly meant in the end."""
+        found, end = [], f"training.steps = {self.steps:,}"
+        warmup, cooldown = f"training.warmup = {self.warmup:,}", f"training.cooldown = {self.cooldown:,}"
+        if self.warmup > self.steps:
+            found.append(f"{warmup} is more than {end}: the rate is still rising at the end")
+        if self.cooldown > self.steps:
+            found.append(f"{cooldown} is more than {end}: the rate falls from the first step on")
+        elif self.cooldown and self.warmup <= self.steps < self.warmup + self.cooldown:
+            found.append(f"{warmup} and {cooldown} are together more than {end}: the rate never reaches its peak")
+        return found
+
     def validates(self, step: int) -> bool:
         """Whether a validation follows this update."""
         return step % self.validate_every == 0 or step == self.steps
@@ -105,17 +141,6 @@ class TrainingSettings:
     def reports(self, step: int) -> bool:
         """Whether a line of metrics follows this update."""
         return step % self.log_every == 0 or self.validates(step)
-
-
-# What may differ when a run is continued: how long, what is shown and kept, and on which machinery it runs.
-MAY_CHANGE = frozenset(
-    f"training.{name}"
-    for name in (
-        *("steps", "cooldown", "log_every", "samples", "tensorboard"),
-        *("keep_last", "keep_best", "average", "average_of"),
-        *("device", "threads", "parallel", "compile"),
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -129,7 +154,12 @@ class Recipe:
     decoding: DecodingSettings = field(default_factory=DecodingSettings)
 
     def model_config(
-        self, kind: str, head: Mapping[str, Any], vocab_size: int, source_vocab_size: int | None = None
+        self,
+        kind: str,
+        head: Mapping[str, Any],
+        vocab_size: int,
+        source_vocab_size: int | None = None,
+        needs: Mapping[str, Any] | None = None,  # what else the data want of the model, unless the recipe says so
     ) -> "ModelConfig":
         """The model for data of this kind; what the recipe says of kind and vocabulary must agree with the data."""
         from clearhead.model import PRESETS, configure
@@ -148,11 +178,18 @@ class Recipe:
             what = "the tokenizer has" if key == "vocab_size" else "the source's own tokenizer has"
             fits = found == size if size is None else found is not None and found >= size
             require(fits, f"model.{key} = {found}, but {what} {'no' if size is None else size} tokens")
-        changes = merge({**sizes, "head": dict(head)}, {**table, "kind": kind})
+        changes = merge({**sizes, **(needs or {}), "head": dict(head)}, {**table, "kind": kind})
         try:
             return configure(preset, **changes)
         except InputError as error:
             raise InputError(f"model: {error}") from None
+
+    def check_model(self) -> None:
+        """Refuse what is wrong with the table `model` whatever the vocabulary, before hours go into tokenising."""
+        kind, head = self.data.model_kind()
+        own = self.model.get("source_vocab_size", 1) if self.tokenizer.apart else self.model.get("source_vocab_size")
+        size = self.model.get("vocab_size", 1)
+        self.model_config(kind, head, size if type(size) is int else 1, own if type(own) is int else None)
 
     def to_dict(self) -> dict[str, Any]:
         return {**to_dict(self), "model": dict(self.model)}
@@ -181,32 +218,23 @@ def load_recipe(name: str, changes: Iterable[str] = ()) -> Recipe:
         recipe = from_dict(Recipe, tables)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    return replace(recipe, data=anchor(recipe.data, path.parent))
+    tokenizer = anchored(recipe.tokenizer, TOKENIZER_PATHS, path.parent)
+    return replace(recipe, data=anchor(recipe.data, path.parent), tokenizer=tokenizer)
 
 
 def with_paths_from_here(change: dict[str, Any]) -> dict[str, Any]:
     """A path on the command line is seen from where the user stands, not from where the recipe lies."""
-    table = change.get("data")
-    if not isinstance(table, Mapping):
+    paths = {"data": FILE_KEYS, "tokenizer": TOKENIZER_PATHS}
+    ((name, table),) = change.items()
+    if name not in paths or not isinstance(table, Mapping):
         return change
-    return {"data": {key: from_here(value) if key in FILE_KEYS else value for key, value in table.items()}}
+    return {name: {key: from_here(value) if key in paths[name] else value for key, value in table.items()}}
 
 
 def from_here(value: Any) -> Any:
     if isinstance(value, list):
         return [from_here(path) for path in value]
     return value if not isinstance(value, str) or value.startswith(("~", "$")) else str(Path.cwd() / value)
-
-
-def flat(settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}."""
-    result: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            result |= flat(value, f"{where}{key}.")
-        else:
-            result[where + key] = value
-    return result
 
 
 def with_defaults(path: Path) -> dict[str, Any]:
@@ -220,19 +248,3 @@ def with_defaults(path: Path) -> dict[str, Any]:
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return {**old, **tables}
-
-
-def refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any], where: Path) -> None:
-    """A run goes on under the settings it began with, except for those that may change."""
-    before, now = flat(old), flat(new)
-    # a model that came from elsewhere has no training to agree with, only what it is
-    for key in sorted(before.keys() | now.keys() if "training" in old else before.keys()):
-        if before.get(key) != now.get(key) and key not in MAY_CHANGE and not key.startswith("decoding."):
-            raise InputError(
-                f"{where} was begun with {key} = {_shown(before, key)}, now it is {_shown(now, key)}; "
-                "give the old value, or another --run folder for a new run"
-            )
-
-
-def _shown(settings: Mapping[str, Any], key: str) -> str:
-    return repr(settings[key]) if key in settings else "unset"

@@ -35,7 +35,7 @@ class Progress:
     step: int = 0  # updates done
     epoch: int = 0
     batch: int = 0  # batches of this epoch already seen
-    best: float | None = None  # the lowest validation loss so far, and when it was …
+    best: float | None = None  # the best validation so far, by the measure of the settings, and when it was …
     best_step: int = 0
     stale: int = 0  # … and how many validations have passed since
     scale: float = 65_536.0  # float16: the loss is multiplied by this, so that small gradients do not vanish
@@ -43,6 +43,8 @@ class Progress:
     seconds: float = 0.0  # spent training, over all interruptions
     loss_sum: float = 0.0  # of the updates since the last report was due, …
     loss_count: int = 0  # … and how many they are
+    batches: str = ""  # what the batches of the epoch depend on, and what validations do, as sums (resuming.py)
+    measured: str = ""
 
 
 @dataclass
@@ -79,6 +81,12 @@ class Objective(nn.Module):
             loss = summed_loss(self.model, hidden, batch.labels, self.smoothing if self.training else 0.0, choices)
             if choices is None:
                 return loss
+            if batch.labels.dim() == 1:  # classes of whole texts: how often each is right, predicted and wanted
+                tally = [
+                    torch.bincount(one, minlength=self.model.config.head.classes)
+                    for one in (wanted[choices == wanted], choices, wanted)
+                ]
+                return torch.cat([loss[None], *tally])
             right = torch.ones_like(counted)  # where nothing counts, nothing is wrong
             right[counted] = choices == wanted
             return torch.stack([loss, (choices == wanted).sum(), right.view(len(right), -1).all(1).sum()])
@@ -145,7 +153,7 @@ class Loop:
         )
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = self.update.rate
+                group["lr"] = self.update.rate * group.get("factor", 1.0)
             if not self.update.skipped:
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)

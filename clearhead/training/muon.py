@@ -10,6 +10,7 @@ processes share the work.
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +42,7 @@ class Muon(torch.optim.Optimizer):
     """For the matrices of the layers. A step has the root mean square that AdamW's usually has, so that both optimizers
     of a model can share one learning rate (Liu et al., 2025)."""
 
-    def __init__(self, matrices: Iterable[nn.Parameter], weight_decay: float = 0.0) -> None:
+    def __init__(self, matrices: Iterable[nn.Parameter] | Iterable[dict[str, Any]], weight_decay: float = 0.0) -> None:
         super().__init__(matrices, {"lr": 0.0, "weight_decay": weight_decay})
 
     @torch.no_grad()

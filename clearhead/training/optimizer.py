@@ -6,7 +6,9 @@ bias costs nothing. Muon makes the step of each matrix inside the layers orthogo
 one speed (muon.py); embeddings, norms and biases stay with AdamW, at the same rate.
 """
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,15 +28,44 @@ def build_optimizers(model: nn.Module, settings: TrainingSettings) -> list[torch
     matrices, vectors = parameter_groups(model)
     betas, epsilon = (settings.beta1, settings.beta2), settings.epsilon
     if settings.optimizer == "adam":
-        return [torch.optim.Adam([*matrices, *vectors], betas=betas, eps=epsilon, **kernels(model))]
+        groups = by_depth(model, [{"params": [*matrices, *vectors]}], settings.layer_decay)
+        return [torch.optim.Adam(groups, betas=betas, eps=epsilon, **kernels(model))]
     optimizers: list[torch.optim.Optimizer] = []
     if settings.optimizer == "muon":
         inside = {id(p) for name, p in model.named_parameters() if ".layers." in name}
         orthogonal = [p for p in matrices if id(p) in inside]
         matrices = [p for p in matrices if id(p) not in inside]
-        optimizers.append(Muon(orthogonal, settings.weight_decay))
+        if orthogonal:  # else all layers are frozen
+            groups = by_depth(model, [{"params": orthogonal}], settings.layer_decay)
+            optimizers.append(Muon(groups, settings.weight_decay))
     decay = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    decay = by_depth(model, decay, settings.layer_decay)
     return [*optimizers, torch.optim.AdamW(decay, betas=betas, eps=epsilon, **kernels(model))]
+
+
+def by_depth(model: nn.Module, groups: list[dict[str, Any]], decay: float) -> list[dict[str, Any]]:
+    """The groups divided by layer, each with the factor of its rate (Howard and Ruder, 2018): the head's is 1, that of
+    the layer below it `decay`, and so on down to the embedding."""
+    if decay == 1:
+        return groups
+    factors = {id(p): decay ** height(model, name) for name, p in model.named_parameters()}
+    result = []
+    for group in groups:
+        divided: dict[float, list[nn.Parameter]] = {}
+        for parameter in group["params"]:
+            divided.setdefault(factors[id(parameter)], []).append(parameter)
+        result += [{**group, "params": params, "factor": factor} for factor, params in divided.items()]
+    return result
+
+
+def height(model: nn.Module, name: str) -> int:
+    """How many layers stand between a parameter and the head; the encoder stands below the decoder."""
+    sizes = [len(stack.layers) for part in ("encoder", "decoder") if (stack := getattr(model, part, None)) is not None]
+    found = re.match(r"(encoder|decoder)\.layers\.(\d+)\.", name)
+    if found:
+        below = sizes[0] if found[1] == "decoder" and len(sizes) == 2 else 0
+        return sum(sizes) - below - int(found[2])
+    return sum(sizes) + 1 if "embedding." in name else 0
 
 
 def kernels(model: nn.Module) -> dict[str, bool]:

@@ -24,15 +24,19 @@ def plot(run: Run) -> list[Path]:
     rows = read_metrics(run.path / METRICS)
     if not rows:
         raise InputError(f"{run.path / METRICS} has no lines of metrics: nothing to draw yet")
-    made = figure(rows, run.settings, str(run.path))
+    return save(figure(rows, run.settings, str(run.path)), run, "training")
+
+
+def save(made: Any, run: Run, name: str) -> list[Path]:
+    """Write a figure into the run's plots/, as PNG and SVG."""
     folder = run.path / "plots"
     make_folder(folder)
     files = []
     for kind in ("png", "svg"):
         drawn = io.BytesIO()
         made.savefig(drawn, format=kind, dpi=120)
-        write_whole(folder / f"training.{kind}", drawn.getvalue())
-        files.append(folder / f"training.{kind}")
+        write_whole(folder / f"{name}.{kind}", drawn.getvalue())
+        files.append(folder / f"{name}.{kind}")
     return files
 
 

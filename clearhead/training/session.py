@@ -16,20 +16,31 @@ from types import FrameType
 import tomli_w
 import torch
 
+from clearhead.data.labelled import Labelled
 from clearhead.data.splits import Splits
 from clearhead.data.splits import build as build_data
 from clearhead.disk import locked, make_folder, write_whole
-from clearhead.errors import InputError
+from clearhead.errors import InputError, require
 from clearhead.model import ModelConfig, build
 from clearhead.run import CONFIG, MODEL, SOURCE_TOKENIZER, TOKENIZER, Run, check_weights
 from clearhead.settings import merge, to_dict
 from clearhead.training.checkpoint import Checkpoints, average, check_moments, clean_up, newest, restore_optimizers
 from clearhead.training.compile import compile_hidden
-from clearhead.training.config import Recipe, refuse_changes, with_defaults
+from clearhead.training.config import Recipe, with_defaults
 from clearhead.training.distributed import Ranks, broadcast, gathered, pick_precision
 from clearhead.training.loop import Callback, Loop, Objective, Progress, seed_of
 from clearhead.training.report import METRICS, Display, Log, Metrics, TensorBoard
-from clearhead.training.validate import Validation, evaluate
+from clearhead.training.resuming import (
+    continue_with,
+    describe_files,
+    fingerprints,
+    read_files,
+    refuse_changed_files,
+    refuse_changes,
+    write_files,
+)
+from clearhead.training.transfer import fate_lines, freeze, inherited_tokenizers, take_over, with_body
+from clearhead.training.validate import Judge, Validation, better, evaluate
 
 Attach = Callable[[Splits, Log], Sequence[Callback]]
 
@@ -45,10 +56,22 @@ class Outcome:
     tests: dict[str, dict[str, float]] = field(default_factory=dict)  # scores by the name of the test set
 
 
-def train(recipe: Recipe, folder: str | os.PathLike[str], attach: Attach | None = None, quiet: bool = False) -> Outcome:
+def train(
+    recipe: Recipe,
+    folder: str | os.PathLike[str],
+    attach: Attach | None = None,
+    quiet: bool = False,
+    start: str | os.PathLike[str] | None = None,
+    judge: Callable[[Splits], Judge] | None = None,
+) -> Outcome:
     """Train, or go on training, until the recipe's steps are done. `attach` makes callbacks that run at each update,
-    before metrics are written; it is called on the first rank only."""
+    before metrics are written; it is called on the first rank only. `start` is a run whose weights to begin
+    with. `judge` makes what the measures BLEU and chrF need."""
     path = Path(folder)
+    origin = None if start is None else Run(start)
+    if origin is not None:
+        require(origin.path.resolve() != path.resolve(), f"--from {start} is the run itself: it goes on without it")
+        recipe = with_body(recipe, origin)
     with gathered(recipe.training.device, recipe.training.parallel) as ranks, held(path, ranks):
         precision = pick_precision(recipe.training.precision, ranks.device)
         recipe = replace(recipe, training=replace(recipe.training, precision=precision))  # type: ignore[arg-type]
@@ -56,17 +79,25 @@ def train(recipe: Recipe, folder: str | os.PathLike[str], attach: Attach | None 
         if settings.threads:
             torch.set_num_threads(settings.threads)
         log = Log(path / "train.log" if ranks.first else None, quiet or not ranks.first)
-        splits, config = prepare(recipe, path, ranks, log)
+        splits, config, sums = prepare(recipe, path, ranks, log, origin)
         run = Run(path)
         saved = newest(run, log)
         torch.manual_seed(seed_of(settings.seed, "weights"))
         model = build(config)
-        progress = Progress()
+        progress = Progress(batches=sums[0], measured=sums[1])
         if saved is not None:
             check_weights(saved.model, model.state_dict(), f"{saved.folder / MODEL} does not fit {path / CONFIG}")
             model.load_state_dict(saved.model)
             progress = saved.progress
             use_threads(saved.threads, settings.threads, log)
+            for line in continue_with(progress, *sums):
+                log(line)
+        elif origin is not None:
+            fates = take_over(model, splits.tokenizer, splits.source_tokenizer, origin)
+            for line in (f"beginning with the weights of {origin.path}", *fate_lines(fates)):
+                log(line)
+        if settings.freeze:
+            log(f"{freeze(model, settings.freeze):,} numbers stay as they are: {', '.join(settings.freeze)}")
         loop = Loop(model, splits.train, settings, ranks, progress)
         if settings.compile:
             compile_hidden(loop, log)
@@ -77,15 +108,33 @@ def train(recipe: Recipe, folder: str | os.PathLike[str], attach: Attach | None 
         else:
             count = sum(parameter.numel() for parameter in model.parameters())
             log(f"training {count:,} parameters on {len(splits.train):,} examples into {path}")
-        signal_number = go(loop, run, splits, attach, log)
+        sharded = ranks.count > 1 and ranks.parallel == "fsdp"  # then no rank has a model to decode with
+        decoded = judge(splits) if judge is not None and not sharded else None
+        validation = Validation(splits.validation, settings.max_tokens, settings.measure, decoded)
+        signal_number = go(loop, run, splits, validation, attach, log)
         tests: dict[str, dict[str, float]] = {}
         if ranks.first and not signal_number:
             if settings.average:
                 used = average(run, settings.average, settings.average_of, log)
                 log(f"averaged {len(used)} checkpoints, {used[0].name} to {used[-1].name}, into 'average'")
+                compare_average(run, validation, progress, log)
             tests = test(run, splits, settings.max_tokens, log)
         ranks.barrier()
         return Outcome(run, splits, progress, signal_number, tests)
+
+
+def compare_average(run: Run, validation: Validation, progress: Progress, log: Log) -> None:
+    """Let `best` name the average if it does better on the validation data than the best checkpoint did."""
+    measure = validation.measure
+    scores = validation.scores(Objective(run.build("average"), 0.0, torch.float32), Ranks())
+    wins = progress.best is None or better(scores, measure, progress.best)
+    best = "no validation" if progress.best is None else f"{progress.best:.4f}"
+    log(
+        f"validation {measure} of the average {scores[measure]:.4f}, of the best checkpoint {best}: "
+        + ("the average is now 'best'" if wins else "the checkpoint stays 'best'")
+    )
+    if wins:
+        write_whole(run.path / "best", "average\n")
 
 
 def test(run: Run, splits: Splits, max_tokens: int, log: Log) -> dict[str, dict[str, float]]:
@@ -104,46 +153,79 @@ def test(run: Run, splits: Splits, max_tokens: int, log: Log) -> dict[str, dict[
     return results
 
 
-def prepare(recipe: Recipe, path: Path, ranks: Ranks, log: Log) -> tuple[Splits, ModelConfig]:
-    """Data and model configuration; a new run folder gets both written down, an old one is compared with them."""
+def prepare(
+    recipe: Recipe, path: Path, ranks: Ranks, log: Log, origin: Run | None = None
+) -> tuple[Splits, ModelConfig, tuple[str, str]]:
+    """Data and model configuration; a new run folder gets both written down, an old one is compared with them. Also the
+    sums by which changed batches and validations are noticed."""
     if not ranks.first:
         ranks.barrier()  # the first rank may have to learn a tokenizer
     run = Run(path) if (path / TOKENIZER).is_file() and (path / CONFIG).is_file() else None
     old = with_defaults(path / CONFIG) if (path / CONFIG).is_file() else {}
-    if "training" not in old and not recipe.model:  # a model from elsewhere, and a recipe that leaves it as it is
+    if old and not recipe.model:  # a model from elsewhere, and a recipe that leaves it as it is
         recipe = replace(recipe, model=old.get("model", {}))
+    if recipe.data.labels is None and old.get("data", {}).get("labels"):
+        recipe = replace(recipe, data=replace(recipe.data, labels=tuple(old["data"]["labels"])))
+    recipe.check_model()
+    before = read_files(path)
+    files = describe_files(recipe, before)
+    told = refuse_changed_files(before, files, path) if before and ranks.first else []
     tokenizer, own = (None, None) if run is None else (run.tokenizer(), run.source_tokenizer())
+    if run is None and origin is not None:
+        tokenizer, own = inherited_tokenizers(recipe, origin)
     splits = build_data(recipe.data, tokenizer, recipe.tokenizer, own)
     source = splits.source_tokenizer
     sizes: tuple[int, int | None] = (splits.tokenizer.size, None if source is None else source.size)
     if source is not None and old and "source_vocab_size" not in old.get("model", {}):  # two tokenizers, one numbering
         sizes = max(splits.tokenizer.size, source.size), None
-    config = recipe.model_config(splits.train.kind, splits.train.head, *sizes)
+    config = recipe.model_config(splits.train.kind, splits.train.head, *sizes, getattr(splits.train, "needs", None))
+    if isinstance(splits.train, Labelled):  # their names are part of the model
+        recipe = replace(recipe, data=replace(recipe.data, labels=splits.train.labels))
+        fit_labels(splits.train, config)
     if ranks.first:
         resolved = merge(recipe.to_dict(), {"model": to_dict(config)})
         resolved["model"].pop("preset", None)
         if (path / CONFIG).is_file():
-            refuse_changes(old, resolved, path)
+            told = [*refuse_changes(old, resolved, path, before), *told]
         elif any(path.glob("checkpoints/step_*")):
             raise InputError(f"{path} has checkpoints but no {CONFIG}: not a run that can go on")
         splits.tokenizer.save(path / TOKENIZER)
         if source is not None:
             source.save(path / SOURCE_TOKENIZER)
         write_whole(path / CONFIG, tomli_w.dumps(resolved))
+        if files:
+            write_files(path, files)
+        for line in told if "training" in old else ():
+            log(line)
+        for odd in recipe.training.oddities():
+            log(f"warning: {odd}")
         for name, skipped in splits.skipped():
             log(f"{name}: {skipped}")
         clean_up(Run(path))
         ranks.barrier()
-    return splits, config
+    return splits, config, fingerprints(recipe, files)
 
 
-def go(loop: Loop, run: Run, splits: Splits, attach: Attach | None, log: Log) -> int:
+def fit_labels(data: Labelled, config: ModelConfig) -> None:
+    """Refuse a model that cannot read texts of this length, or tell as many labels apart."""
+    classes, table, segments = config.head.classes, config.positions.max_length, config.embedding.segments
+    names = f"the data have {len(data.labels)} labels"
+    pooled = config.head.kind == "pooled"
+    require(pooled, f"{names}: model.head.kind must be 'pooled', one answer a text, not {config.head.kind!r}")
+    require(classes == len(data.labels), f"{names}, model.head.classes = {classes}: leave it out, or let them agree")
+    longest = int(data.tokens.lengths.max())
+    fits = table is None or longest <= table
+    require(fits, f"a text has {longest} tokens, model.positions.max_length = {table}: set data.max_length={table}")
+    require(segments >= 2 or not data.pairs, f"two texts need model.embedding.segments = 2, not {segments}")
+
+
+def go(loop: Loop, run: Run, splits: Splits, validation: Validation, attach: Attach | None, log: Log) -> int:
     """Attach everything and run; returns the number of the signal that ended it, or 0."""
     settings, first = loop.settings, loop.ranks.first
     checkpoints = Checkpoints(run, loop.progress.step, log)
     metrics = Metrics(run.path / METRICS)
     display = Display(log, metrics, terminal=first and not log.quiet and os.isatty(2))
-    loop.callbacks = [Validation(splits.validation, settings.max_tokens)]
+    loop.callbacks = [validation]
     if first:
         metrics.cut_back(loop.progress.step, log)
         if loop.progress.step:

@@ -2,23 +2,36 @@
 
 Smoothing makes the training loss a number that cannot reach zero; the one reported here is the plain negative
 log-likelihood per token, whose exponential is the perplexity. The lowest one so far decides which checkpoint is `best`,
-and how long ago that was decides when patience runs out.
+and how long ago that was decides when patience runs out; or instead of the loss the measure that the settings name.
+BLEU and chrF need real decoding, which is not a part of training: they come from whoever starts it, as a `judge`.
 """
 
+from collections.abc import Callable, Mapping
+
+import numpy as np
 import torch
 
 from clearhead.data.batch import Dataset
+from clearhead.data.labelled import Labelled, macro_f1
 from clearhead.errors import InputError
-from clearhead.model import DecoderOnly
+from clearhead.model import DecoderOnly, Transformer
 from clearhead.training.distributed import Ranks
 from clearhead.training.loop import Loop, Objective
+
+Judge = Callable[[Transformer], dict[str, float]]  # scores of what the model writes by itself
+DECODED = ("BLEU", "chrF")
 
 
 class Validation:
     """Callback: validates every so many updates, and after the last one."""
 
-    def __init__(self, data: Dataset, max_tokens: int) -> None:
-        self.data = data
+    def __init__(self, data: Dataset, max_tokens: int, measure: str = "loss", judge: Judge | None = None) -> None:
+        self.data, self.measure = data, measure
+        self.judge = judge if measure in DECODED else None  # the others are known without its cost
+        possible = measures(data)
+        if measure not in possible or (measure in DECODED and judge is None):
+            left = [name for name in possible if name not in DECODED or judge is not None]
+            raise InputError(f"training.measure = {measure!r} is none that these data have: {', '.join(left)}")
         self.batches = data.plan(0, 0, max_tokens)  # now, so that an example too long for a batch is found at the start
         if not any(data.collate(batch).count for batch in self.batches):
             raise InputError(nothing_in(data))
@@ -27,13 +40,32 @@ class Validation:
         settings, progress = loop.settings, loop.progress
         if not settings.validates(progress.step):
             return
-        scores = loop.update.validation = evaluate(loop.objective, self.data, self.batches, loop.ranks)
-        if progress.best is None or scores["loss"] < progress.best:
-            progress.best, progress.best_step, progress.stale = scores["loss"], progress.step, 0
+        scores = loop.update.validation = self.scores(loop.objective, loop.ranks)
+        if progress.best is None or better(scores, self.measure, progress.best):
+            progress.best, progress.best_step, progress.stale = scores[self.measure], progress.step, 0
         else:
             progress.stale += 1
             if settings.patience is not None and progress.stale >= settings.patience:
-                loop.stop = f"no better validation loss for {progress.stale} validations"
+                loop.stop = f"no better validation {self.measure} for {progress.stale} validations"
+
+    def scores(self, objective: Objective, ranks: Ranks) -> dict[str, float]:
+        scores = evaluate(objective, self.data, self.batches, ranks)
+        if self.judge is not None:  # on each rank, as each has the whole model and the same data
+            scores |= self.judge(objective.model)
+        return scores
+
+
+def better(scores: Mapping[str, float], measure: str, than: float) -> bool:
+    return scores[measure] < than if measure == "loss" else scores[measure] > than
+
+
+def measures(data: Dataset) -> tuple[str, ...]:
+    """What a model of these data can be judged by."""
+    if isinstance(data, Labelled):
+        return "loss", "accuracy", "macro_F1"
+    if data.kind == "decoder":
+        return ("loss",)
+    return ("loss", "exact", *(DECODED if data.kind == "encoder-decoder" else ()))
 
 
 def nothing_in(data: Dataset) -> str:
@@ -47,7 +79,9 @@ def evaluate(objective: Objective, data: Dataset, batches: list[list[int]], rank
     search writes exactly these sequences: `exact` is the score of real decoding, without its cost."""
     objective.eval()
     answers = not isinstance(objective.model, DecoderOnly)
-    sums = torch.zeros(3, dtype=torch.float64)  # loss, right tokens, right sequences
+    labelled = isinstance(data, Labelled)
+    size = 1 + 3 * len(data.labels) if isinstance(data, Labelled) else 3
+    sums = torch.zeros(size, dtype=torch.float64)  # loss, right tokens, right sequences; or what labels count by
     count = rows = 0
     turns = -(-len(batches) // ranks.count)  # as many for each rank: FSDP gathers the weights together in each
     for turn in range(turns):
@@ -57,10 +91,14 @@ def evaluate(objective: Objective, data: Dataset, batches: list[list[int]], rank
         if number < len(batches):
             sums += found if answers else found * torch.tensor([1.0, 0.0, 0.0])
             count, rows = count + batch.count, rows + len(batch.labels)
-    loss, right, exact, tokens, sequences = ranks.sum(*sums.tolist(), count, rows)
+    *found, tokens, sequences = ranks.sum(*sums.tolist(), count, rows)
+    loss, right, exact = found[:3]
     if not tokens:
         raise InputError(nothing_in(data))
     scores = {"loss": loss / tokens}
-    if answers:
+    if labelled:
+        hits, predicted, wanted = np.array(found[1:]).reshape(3, -1)
+        scores |= {"accuracy": float(hits.sum()) / tokens, "macro_F1": macro_f1(hits, predicted, wanted)}
+    elif answers:
         scores |= {"token_accuracy": right / tokens, "exact": exact / sequences}
     return scores

@@ -59,6 +59,7 @@ def test_it_shows_examples_and_writes_the_pictures_it_names(home: Path, shown: s
         assert (home / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_every_next_step_runs_as_printed(home: Path, shown: str) -> None:
     """But for the page, which is served until interrupted, and the training; each has a test of its own."""
     steps = next_steps(shown)

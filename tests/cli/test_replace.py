@@ -59,6 +59,7 @@ def test_the_second_of_two_files_is_safe_as_well(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "merges.txt").read_text() == "mine"
 
 
+@pytest.mark.long
 def test_the_run_s_own_picture_is_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = small_run(tmp_path / "pairs", "encoder-decoder")
     for _ in range(2):

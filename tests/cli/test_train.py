@@ -109,6 +109,7 @@ def test_signals_save_and_exit_with_their_status(number: int, status: int, tmp_p
     assert (tmp_path / "run" / "checkpoints" / latest / "model.safetensors").is_file()
 
 
+@pytest.mark.long
 def test_compiling_without_a_compiler_says_so_and_trains_plainly(tmp_path: Path) -> None:
     recipe = small.write_recipe(tmp_path / "small.toml", steps=2, compile=True, samples=0)
     empty = tmp_path / "bin"

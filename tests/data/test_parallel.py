@@ -16,6 +16,7 @@ from clearhead.data.parallel import hold_out
 from clearhead.errors import InputError
 from clearhead.settings import from_dict, to_dict
 from clearhead.tokenizer import SPECIAL, Characters
+from clearhead.training.config import load_recipe
 
 LETTERS = Characters([chr(code) for code in range(32, 383)])
 
@@ -122,6 +123,15 @@ def test_long_test_lines_stay_in_the_examples(write: Write) -> None:
     assert test.collate([0]).inputs["source"].tolist() == [[*LETTERS.encode("ab"), LETTERS.eos_id]]
 
 
+def test_columns_that_nobody_reads_are_told(write: Write) -> None:
+    settings = DataSettings(tsv=str(write("p.tsv", "a\tb\t1\tx\n" * 20)))
+    said = [str(skipped) for _, skipped in build(settings, LETTERS).skipped()]
+    assert len(said) == 1
+    assert said[0].startswith("left out 2: columns of 4, of which two are read (first: ")
+    settings = DataSettings(tsv=str(write("q.tsv", "a\tb\n" * 20)))
+    assert not list(build(settings, LETTERS).skipped())
+
+
 def test_columns(write: Write) -> None:
     content = "Go.\tGeh.\tCC-BY 1\n\nHi.\tHallo!\tCC-BY 2\nRun!\t\tCC-BY 3\nRun.\tLauf!\tCC-BY 4\n"
     splits = build(DataSettings(tsv=write("deu.txt", content), validation_tsv=write("v.tsv", "a\tb\n")), LETTERS)
@@ -129,6 +139,7 @@ def test_columns(write: Write) -> None:
     assert {s.reason: s.first.rpartition("/")[2] for s in splits.train.skipped} == {
         "empty on both sides": "deu.txt, line 2",
         "empty on one side": "deu.txt, line 4",
+        "columns of 3, of which two are read": "deu.txt",
     }
 
 
@@ -168,7 +179,10 @@ def test_what_a_file_had_to_skip_is_told_once(write: Write) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({}, "data must be one of data.task, data.source and data.target, data.tsv or data.text; found none"),
+        (
+            {},
+            "must be one of data.task, data.source and data.target, data.tsv, data.text or data.labelled; found none",
+        ),
         ({"source": "a"}, "data.source is given, but data.target is not"),
         ({"source": "a", "target": "b", "test_target": "c"}, "data.test_target is given, but data.test_source is not"),
         ({"source": "a", "target": "b", "text": "c"}, "found data.source and data.text"),
@@ -206,7 +220,9 @@ def test_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert (anchored.source, anchored.target) == (str(tmp_path / "a.en"), "~/a.de")
     assert (anchored.test_source, anchored.test_target) == ("/x", "$CLEARHEAD_DATA/y")
     monkeypatch.setenv("CLEARHEAD_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(InputError, match=r"nowhere/a.tsv: no such file; set CLEARHEAD_DATA"):
+    with pytest.raises(
+        InputError, match=r"\$CLEARHEAD_DATA/a.tsv: no such file, because CLEARHEAD_DATA is .*nowhere, which"
+    ):
         build(DataSettings(tsv="$CLEARHEAD_DATA/a.tsv"), LETTERS)
 
 
@@ -298,3 +314,22 @@ def test_nine_tenths_of_a_multi30k_epoch_are_real_tokens(multi30k: Splits, max_t
     assert real / positions >= 0.9
     assert sum(batch.count for batch in batches) == (multi30k.train.targets.lengths - 1).sum()
     assert np.median([batch.count for batch in batches]) > 0.98 * max_tokens
+
+
+def test_data_that_nobody_has_fetched_is_missed_with_where_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As from an installed wheel: no folder beside it, and no variable."""
+    monkeypatch.delenv("CLEARHEAD_DATA", raising=False)
+    monkeypatch.setattr("clearhead.data.files.__file__", str(tmp_path / "lib" / "site-packages" / "a" / "b" / "c.py"))
+    with pytest.raises(InputError) as refused:
+        build(load_recipe("multi30k").data)
+    said = str(refused.value)
+    assert said.startswith("$CLEARHEAD_DATA/multi30k/train.en.gz: no such file, because CLEARHEAD_DATA is not set; ")
+    assert "https://github.com/multi30k/dataset" in said
+    assert str(tmp_path) not in said
+    monkeypatch.setenv("CLEARHEAD_DATA", str(tmp_path))
+    with pytest.raises(
+        InputError, match=r"input\.txt: no such file; tinyshakespeare is to hold input.txt from https://"
+    ):
+        build(load_recipe("shakespeare").data)

@@ -197,7 +197,7 @@ def parts(model: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
-@pytest.mark.parametrize("shape", ["as in the paper", "swiglu, rms"])
+@pytest.mark.parametrize("shape", ["as in the paper", pytest.param("swiglu, rms", marks=pytest.mark.long)])
 def test_every_part_may_be_replaced_or_hooked(kind: str, shape: str) -> None:
     """Each module of the decoder in turn: wrapped, with a hook after it or before it, with another forward."""
     usual = same_steps(pair(kind, shape))

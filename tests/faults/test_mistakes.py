@@ -2,18 +2,19 @@
 
 import pytest
 
-from bench.faults.mistakes import run
+from bench.faults.mistakes import trials
+from bench.faults.outcome import outcomes
 
 
 def test_a_sample_of_mistakes_is_refused_in_one_line() -> None:
-    outcomes = list(run(small=True))
-    assert [outcome for outcome in outcomes if not outcome.survived] == []
-    assert len(outcomes) > 40
+    found = outcomes(trials(small=True))
+    assert [outcome for outcome in found if not outcome.survived] == []
+    assert len(found) > 40
 
 
 @pytest.mark.long
 def test_every_mistake_is_refused_in_one_line() -> None:
-    outcomes = list(run(small=False))
-    assert [outcome for outcome in outcomes if not outcome.survived] == []
-    assert len(outcomes) > 300
-    assert len({outcome.case for outcome in outcomes}) == len(outcomes)
+    found = outcomes(trials(small=False))
+    assert [outcome for outcome in found if not outcome.survived] == []
+    assert len(found) > 300
+    assert len({outcome.case for outcome in found}) == len(found)

@@ -128,7 +128,7 @@ def test_the_form_that_bert_was_trained_in(tmp_path: Path, invoke: Invoke) -> No
     assert said.exit_code == 0, said.stderr
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("apart", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_translator(apart: bool, tmp_path: Path, invoke: Invoke) -> None:
     """Marian with one vocabulary and with two: greedy translations and scores of `transformers`, by command too."""
     pytest.importorskip("sentencepiece")

@@ -187,6 +187,7 @@ def test_every_vocabulary_has_a_model_of_the_size(form: str) -> None:
         of_size(1000, 32_000)
 
 
+@pytest.mark.long
 def test_copying_catches_some_bugs_and_the_doctor_finds_others() -> None:
     """After a short training the healthy model copies; one without a mask does not, and one that lets padding be seen
     does, but the doctor finds it."""

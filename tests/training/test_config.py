@@ -1,6 +1,5 @@
 """Recipes: every mistake is named, and what is written down can be read again."""
 
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -8,13 +7,11 @@ import tomli_w
 
 from clearhead.errors import InputError
 from clearhead.training.config import (
-    MAY_CHANGE,
     RECIPES,
     TrainingSettings,
-    flat,
     load_recipe,
-    refuse_changes,
 )
+from clearhead.training.session import train
 
 NAMES = sorted(path.stem for path in RECIPES.glob("*.toml"))
 
@@ -92,19 +89,64 @@ def test_a_model_of_another_kind_than_the_data_is_refused() -> None:
         recipe.model_config("encoder-decoder", {}, 24)
 
 
-def test_a_resumed_run_keeps_its_settings() -> None:
-    old = load_recipe("copy").to_dict()
-    refuse_changes(old, load_recipe("copy", ["training.steps=2000", "training.log_every=1"]).to_dict(), Path("runs/a"))
-    with pytest.raises(InputError, match=r"runs/a was begun with training\.seed = 1, now it is 2"):
-        refuse_changes(old, load_recipe("copy", ["training.seed=2"]).to_dict(), Path("runs/a"))
-    with pytest.raises(InputError, match=r"begun with model\.heads = unset, now it is 2"):
-        refuse_changes(old, load_recipe("copy", ["model.heads=2"]).to_dict(), Path("runs/a"))
+@pytest.mark.parametrize(
+    ("key", "wanted"),
+    [("lr", "peak"), ("epochs", "steps"), ("batch_size", "max_tokens"), ("max_grad_norm", "clip")],
+)
+def test_what_others_call_a_setting_is_answered_with_our_name(key: str, wanted: str) -> None:
+    with pytest.raises(InputError, match=rf"unknown key 'training\.{key}'; here it is '{wanted}'"):
+        load_recipe("copy", [f"training.{key}=1"])
 
 
-def test_what_may_change_exists() -> None:
-    known = {f"training.{name}" for name in TrainingSettings.__dataclass_fields__}
-    assert known >= MAY_CHANGE
+def test_every_name_that_a_hint_gives_is_one_of_ours() -> None:
+    hinted = {hint.split("'")[1] for hint in TrainingSettings.ELSEWHERE.values()}
+    assert hinted <= set(TrainingSettings.__dataclass_fields__)
+    assert not set(TrainingSettings.ELSEWHERE) & set(TrainingSettings.__dataclass_fields__)
 
 
-def test_flat_names_every_value_by_its_path() -> None:
-    assert flat(tomllib.loads("a = 1\n[b]\nc = 2\n[b.d]\ne = [3]")) == {"a": 1, "b.c": 2, "b.d.e": [3]}
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"warmup": 101}, "training.warmup = 101 is more than training.steps = 100"),
+        ({"warmup": 10, "cooldown": 101}, "training.cooldown = 101 is more than training.steps = 100"),
+        ({"warmup": 60, "cooldown": 60}, "the rate never reaches its peak"),
+        ({"warmup": 40, "cooldown": 60}, ""),
+        ({"warmup": 100}, ""),
+    ],
+)
+def test_a_warmup_or_cooldown_beyond_the_steps_is_told(changes: dict[str, int], said: str) -> None:
+    odd = TrainingSettings(steps=100, **changes).oddities()  # type: ignore[arg-type]
+    assert [said in line for line in odd] == ([True] if said else [])
+
+
+def test_a_tokenizer_is_looked_for_beside_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recipes").mkdir()
+    path = tmp_path / "recipes" / "mine.toml"
+    path.write_text('[data]\nsource = "a"\ntarget = "b"\n[tokenizer]\npath = "t.json"\napart = true\n')
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe(str(path)).tokenizer.path == str(tmp_path / "recipes" / "t.json")
+    changed = load_recipe(str(path), ["tokenizer.path=u.json", "tokenizer.source_path=~/v.json"])
+    assert (changed.tokenizer.path, changed.tokenizer.source_path) == (str(tmp_path / "u.json"), "~/v.json")
+
+
+@pytest.mark.parametrize(
+    ("data", "wrong"),
+    [
+        ('source = "a"\ntarget = "b"', 'preset = "gpt2"'),
+        ('text = "a"', "d_modle = 3"),
+        ('text = "a"', "heads = 3\nd_model = 16"),
+        ('task = "masked"\ntext = "a"', 'head = { kind = "vocabulary" }'),
+        ('task = "count"', "encoder_layers = 0"),
+    ],
+)
+def test_the_model_is_checked_before_any_text_is_read(data: str, wrong: str, tmp_path: Path) -> None:
+    """The files do not exist: whoever reads them first would say so."""
+    path = tmp_path / "mine.toml"
+    path.write_text(f"[data]\n{data}\n[model]\n{wrong}\n")
+    with pytest.raises(InputError, match="model"):
+        train(load_recipe(str(path)), tmp_path / "run", quiet=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_check_before_reading_refuses_no_packaged_recipe(name: str) -> None:
+    load_recipe(name).check_model()

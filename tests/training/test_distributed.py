@@ -206,6 +206,7 @@ def test_two_processes_killed_and_resumed_end_in_the_same_bits(parallel: str, tm
         assert digest(broken / LAST / file) == digest(straight / LAST / file)
 
 
+@pytest.mark.long
 def test_a_group_outlives_the_error_that_broke_it(tmp_path: Path) -> None:
     """If it died with the frames of the error, inside DDP's destructor, it would now and then wait there for ever."""
 
@@ -245,6 +246,7 @@ def test_a_signal_to_one_rank_stops_both_at_the_same_step(tmp_path: Path) -> Non
     assert (tmp_path / "latest").read_text() == "step_00000005\n"
 
 
+@pytest.mark.long
 def test_a_second_attempt_does_not_meet_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """torchrun keeps one store through its restarts; a worker that is early must not call a dead one's address."""
     port = int(free_port())
@@ -263,6 +265,7 @@ def test_a_second_attempt_does_not_meet_the_first(monkeypatch: pytest.MonkeyPatc
     assert store.num_keys() > 0  # alive until here, as torchrun's is
 
 
+@pytest.mark.long
 def test_torchrun_brings_a_killed_worker_back(tmp_path: Path) -> None:
     """The command of the documentation, and one worker killed from outside while it trains."""
     recipe = small.write_recipe(tmp_path / "small.toml", steps=200, checkpoint_every=10, validate_every=100)

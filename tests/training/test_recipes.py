@@ -23,6 +23,7 @@ def exact(outcome: Outcome, count: int) -> float:
     return sum(a.text == e.target for a, e in zip(answers, examples, strict=True)) / len(examples)
 
 
+@pytest.mark.long
 def test_copy_is_learned_without_a_mistake_within_a_thousand_steps(tmp_path: Path) -> None:
     recipe = load_recipe("copy")
     assert recipe.training.steps <= 1000

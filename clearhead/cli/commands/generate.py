@@ -1,5 +1,6 @@
 """`clearhead generate`: let a language model go on."""
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -41,6 +42,9 @@ def generate(
         int, typer.Option(min=1, max=10_000, metavar="N", help="This many continuations of each prompt.")
     ] = 1,
     prompts: Annotated[Path | None, typer.Option(metavar="FILE", help='A prompt a line; "-": standard input.')] = None,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="A prompt in the terminal, for one text after another.")
+    ] = False,
     set_: Settings = None,
     as_json: AsJson = False,
     checkpoint: Checkpoint = "best",
@@ -57,11 +61,15 @@ def generate(
       clearhead generate runs/shakespeare --max-tokens 500 --temperature 0.7
       clearhead generate runs/stories "Once upon a time" --samples 5 --json
       clearhead generate runs/stories --prompts first.txt --set no_repeat_ngram=4
+      clearhead generate runs/stories --interactive
     """
+    from clearhead.cli.interactive import converse
     from clearhead.decoding.load import load
 
     if prompt and prompts is not None:
         raise InputError(f"PROMPT {prompt!r} and --prompts {prompts}: give one of them")
+    if interactive:
+        refuse_others(prompt, prompts, samples, as_json)
     model = load(run, checkpoint, device, threads)
     model.model_of_kind("decoder", "generate")
     changes = {
@@ -71,7 +79,9 @@ def generate(
         "top_k": top_k,
         "top_p": top_p,
     }
-    if prompts is not None:
+    if interactive:
+        converse(lambda line, number: itertools.chain([line], model.stream(line, seed=seed + number, **changes)))
+    elif prompts is not None:
         continue_lines(model, prompts, seed, samples, changes, as_json)
     elif as_json or samples > 1:
         for continuation in model.generate(prompt, seed=seed, samples=samples, **changes):
@@ -86,6 +96,17 @@ def generate(
             sys.stdout.write(for_screen(piece))
             sys.stdout.flush()
         sys.stdout.write("\n")
+
+
+def refuse_others(prompt: str, prompts: Path | None, samples: int, as_json: bool) -> None:
+    """A conversation has neither prompts of its own nor columns."""
+    from clearhead.cli.interactive import at_a_terminal
+
+    given = {"PROMPT": bool(prompt), "--prompts": prompts is not None, "--samples": samples > 1, "--json": as_json}
+    for name in (name for name, there in given.items() if there):
+        raise InputError(f"--interactive and {name}: give one of them")
+    if not at_a_terminal():
+        raise InputError("--interactive needs a terminal; for lines from a file or a pipe there is --prompts")
 
 
 def continue_lines(

@@ -20,17 +20,26 @@ Folder = Annotated[Path, typer.Option("--folder", metavar="DIR", help="Where res
 
 
 @app.command("list")
-def list_() -> None:
-    """All experiments: name, number of arms, claim.
+def list_(folder: Folder = Path("runs/lab")) -> None:
+    """All experiments: name, arms, about how many minutes it takes on two cores, cells measured so far, claim.
 
     \b
     Example:
       clearhead lab list
     """
     from clearhead.lab.catalogue import everything
+    from clearhead.lab.store import measured
 
+    refuse_a_file(folder, "--folder")
+    totals = [0.0, 0.0]
     for experiment in everything():
-        typer.echo(f"{experiment.name:<20}{len(experiment.arms):>3} arms   {experiment.claim}")
+        shown = []
+        for place, quick in enumerate((True, False)):
+            minutes, (done, cells) = experiment.minutes[place], measured(experiment, folder, quick)
+            totals[place] += minutes * (1 - done / cells)
+            shown.append(f"{'quick' if quick else 'full'} {minutes:>5.1f} min, {done:>3} of {cells:>3} cells")
+        typer.echo(f"{experiment.name:<20}{len(experiment.arms):>3} arms   {'   '.join(shown)}   {experiment.claim}")
+    typer.echo(f"left to measure: quick {totals[0]:.0f} minutes, full {totals[1]:.0f}; estimates, two cores", err=True)
 
 
 @app.command()
@@ -50,6 +59,10 @@ def run(
         typer.Option(min=1, max=MOST_THREADS, metavar="N", help="Worker processes; one for each core unless given."),
     ] = None,
     pilot: Annotated[bool, typer.Option("--pilot", help="Other seeds, which the report leaves out.")] = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=100_000, metavar="N", help="Begin nothing new after so long; run again to go on."),
+    ] = None,
     folder: Folder = Path("runs/lab"),
 ) -> None:
     """Run experiments. What is measured already is kept, so an interrupted run goes on where it was.
@@ -61,14 +74,18 @@ def run(
       clearhead lab run all --quick              # all, in 25 minutes on two cores
       clearhead lab run scaling --seeds 10       # more seeds; none is run twice
       clearhead lab run scaling --pilot          # seeds that no report shows
+      clearhead lab run all --minutes 30         # a part of it; the same again goes on
     """
+    import time
+
     from clearhead.lab.catalogue import everything, find
     from clearhead.lab.report import disagreements
     from clearhead.lab.runner import run as run_experiment
 
     refuse_a_file(folder, "--folder")
     chosen = everything() if names == ["all"] else [find(name) for name in names]
-    failed = []
+    failed, unfinished = [], []
+    until = None if minutes is None else time.monotonic() + 60 * minutes
     with progress() as bars:
         for experiment in chosen:
             bar = bars.add_task(experiment.name, total=None, what="")
@@ -77,9 +94,12 @@ def run(
                 bars.update(bar, completed=done, total=total, what=what)
 
             try:
-                results = run_experiment(experiment, folder, quick, seeds, jobs, pilot, tell)
+                results = run_experiment(experiment, folder, quick, seeds, jobs, pilot, tell, until)
             except InputError as error:  # the others need not wait for hours because of it
                 failed.append(f"{experiment.name}: {error}")
+                continue
+            if results is None:
+                unfinished.append(experiment.name)
                 continue
             verdicts = experiment.verdicts(results)
             bars.update(bar, what=", ".join(verdict.word for verdict in verdicts))
@@ -87,6 +107,8 @@ def run(
                 typer.echo(f"{experiment.name}: {part.claim} {verdict.word}: {verdict.sentence}.")
             for other in disagreements(experiment, verdicts) if quick else []:
                 typer.echo(f"{experiment.name}: at full size {other}; these sizes are small (docs/lab.md)", err=True)
+    if unfinished:
+        typer.echo(f"time is up; not finished: {', '.join(unfinished)}; the same command goes on", err=True)
     if failed:
         raise InputError(f"could not run {len(failed)} of {len(chosen)} experiments: {'; '.join(failed)}")
 

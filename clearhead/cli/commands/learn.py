@@ -11,7 +11,6 @@ from clearhead.errors import InputError
 
 app = typer.Typer(
     name="learn",
-    help="Write the Transformer yourself, exercise by exercise, and be told what is wrong and why.",
     **{**STYLE, "no_args_is_help": False},
 )
 
@@ -68,7 +67,7 @@ def check(exercise: Name = None) -> None:
       clearhead learn check
       clearhead learn check attention
     """
-    from clearhead.cli.learn_view import header, screen, show_checked, show_next
+    from clearhead.cli.learn_view import header, screen, show_checked, show_how, show_next
     from clearhead.learn.folder import read_folder
     from clearhead.learn.process import Checker
 
@@ -88,11 +87,12 @@ def check(exercise: Name = None) -> None:
         if result.verdict.status == "unwritten" and not result.verdict.right:
             header(console, folder, result.exercise)
             console.print(result.verdict.message, style="yellow")
+            show_how(console)
             return
         show_checked(console, folder, result)
         if result.newly:
             show_next(console, folder)
-    if not result.verdict.passed:
+    if not result.verdict.passed and result.verdict.status != "unwritten":
         raise typer.Exit(1)
 
 
@@ -245,7 +245,7 @@ def finish(
     \b
     Examples:
       clearhead learn finish                     # copy, in a minute or two
-      clearhead learn finish --task dates        # dates: up to ten minutes
+      clearhead learn finish --task dates        # dates: a quarter of an hour
     """
     from clearhead.cli.learn_finish import finish_course
     from clearhead.learn.folder import read_folder

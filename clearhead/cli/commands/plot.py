@@ -1,4 +1,4 @@
-"""`clearhead plot`: loss, learning rate and gradient norm of a run, as pictures."""
+"""`clearhead plot`: loss, learning rate and gradient norm of a run, and what a classifier confuses, as pictures."""
 
 import typer
 
@@ -6,14 +6,25 @@ from clearhead.cli.options import RunFolder
 
 
 def plot(run: RunFolder) -> None:
-    """Draw loss, learning rate and gradient norm by step into RUN/plots, as PNG and SVG.
+    """Draw loss, learning rate and gradient norm by step into RUN/plots, as PNG and SVG; of a run with labels also
+    which of them it takes for which, on its test data (or its validation data where there is none).
 
     \b
     Example:
       clearhead plot runs/dates
     """
     from clearhead.run import Run
-    from clearhead.training.plot import plot
+    from clearhead.training.plot import plot, save
 
-    for path in plot(Run(run)):
+    opened = Run(run)
+    for path in plot(opened):
         typer.echo(path)
+    if "labels" in opened.settings.get("data", {}):
+        from clearhead.decoding.classify import confusions, draw_confusion, label_settings, load_classifier
+
+        settings, classifier = label_settings(opened), load_classifier(run)
+        assert settings is not None
+        for name, (table, _) in confusions(classifier, settings).items():
+            right = f"{name}: {table.trace() / table.sum():.1%} of {table.sum():,} right"
+            for path in save(draw_confusion(table, classifier.labels, right), opened, "confusion"):
+                typer.echo(path)

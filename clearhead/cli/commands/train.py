@@ -34,6 +34,10 @@ def train(
             help="The run folder, runs/RECIPE by default; a run already in it goes on.",
         ),
     ] = None,
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="RUN", help="Begin with the weights of this run, as far as they fit."),
+    ] = None,
     set_: RecipeSettings = None,
     dump_config: Annotated[
         bool, typer.Option("--dump-config", help="Print the recipe with all defaults filled in, and do nothing else.")
@@ -41,8 +45,10 @@ def train(
 ) -> None:
     """Train a model by a recipe. Run the same command again to resume.
 
-    Recipes that come along: copy, reverse, sort, count, dates, masked, multi30k, shakespeare, stdlib. Any key of a
-    recipe can be set from here; --dump-config prints them all.
+    Recipes that come along: copy, reverse, sort, count, dates, languages, masked, multi30k, shakespeare, stdlib. Any
+    key of a recipe can be set from here; --dump-config prints them all. With --from, training begins with the weights
+    of another run (trained or imported): what fits is taken over, what does not is named, another vocabulary is
+    matched token by token.
 
     \b
     Examples:
@@ -51,8 +57,10 @@ def train(
       clearhead train my.toml --run runs/mine              # a recipe of your own
       clearhead train multi30k --dump-config > my.toml     # one made from another
       clearhead train runs/gpt2 --set data.text=mine.txt   # from an import
+      clearhead train mine.toml --from runs/minilm         # fine-tune
       torchrun --nproc-per-node 2 -m clearhead train copy --into runs/two
     """
+    from clearhead.decoding.judge import judge
     from clearhead.training.config import load_recipe
 
     loaded = load_recipe(recipe, set_ or ())
@@ -66,7 +74,7 @@ def train(
     folder = default_folder(recipe) if run is None else run
     refuse_a_file(folder, "--run")
     with left_as_it_was(folder):
-        outcome = train(loaded, folder, attach=show_samples)
+        outcome = train(loaded, folder, attach=show_samples, start=from_, judge=judge)
     if outcome.signal:
         raise typer.Exit(128 + outcome.signal)
 
@@ -81,6 +89,8 @@ def default_folder(recipe: str) -> Path:
 
 def show_samples(splits: "Splits", log: "Log") -> "Sequence[Callback]":
     """Callbacks that show, at each validation, what the model makes of a few validation examples."""
+    from clearhead.data.labelled import Labelled
+    from clearhead.decoding.classify import Classifier
     from clearhead.decoding.load import LoadedModel
     from clearhead.model import DecoderOnly, EncoderDecoder
 
@@ -90,13 +100,24 @@ def show_samples(splits: "Splits", log: "Log") -> "Sequence[Callback]":
         if not loop.update.validation or not wanted or sharded:
             return
         place, source = loop.ranks.device.type, splits.source_tokenizer
-        loaded = LoadedModel(model, splits.tokenizer, device=place, source_tokenizer=source)
+        apart = getattr(splits.validation, "apart", True)  # in one stream, no <s> was ever seen
+        documents = "file" if apart else "none"
+        loaded = LoadedModel(model, splits.tokenizer, documents=documents, device=place, source_tokenizer=source)
         if isinstance(model, EncoderDecoder):
             examples = splits.validation.examples(wanted)
             answers = loaded.translate([example.source for example in examples], beam_size=1)
             for example, answer in zip(examples, answers, strict=True):
                 right = "" if answer.text == example.target else f"   (wanted {shorten(example.target)})"
                 log(f"    {shorten(example.source)}  →  {shorten(answer.text)}{right}")
+        elif isinstance(splits.validation, Labelled):
+            data = splits.validation
+            labelled = {"labelled": data.files, "labels": data.labels, "max_length": data.max_length}
+            labels = Classifier(model, splits.tokenizer, device=place, labelled=labelled).predict(
+                [row.text or "" if row.second is None else (row.text or "", row.second) for row in data.rows[:wanted]]
+            )
+            for example, said in zip(data.examples(wanted), labels, strict=True):
+                right = "" if said.label == example.target else f"   (wanted {example.target})"
+                log(f"    {shorten(example.source)}  →  {said.label} {said.probability:.0%}{right}")
         elif isinstance(model, DecoderOnly):
             prompt = splits.validation.examples(1)[0].source[:20]
             log(f"    {shorten(prompt)}  →  {shorten(loaded.generate(prompt, max_tokens=100)[0].text)}")

@@ -50,7 +50,8 @@ def translate(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Translate line by line: one line in is one line out, and an empty line stays empty.
+    """Translate line by line: one line in is one line out, and an empty line stays empty. In a terminal, without a
+    file, it is a prompt with history, and with --beam-size 1 the answer appears as it is written.
 
     Settings not given are those of the run; --set changes any of its table `decoding`. With --json each line has the
     text, its score (what beam search ranked it by), the log-probability of every token, the next best translations
@@ -65,7 +66,9 @@ def translate(
       clearhead translate runs/multi30k test.en --beam-size 1   # greedy: fastest
       clearhead translate runs/multi30k test.en --set no_repeat_ngram=3
     """
+    from clearhead.cli.interactive import at_a_terminal, converse
     from clearhead.decoding.load import load
+    from clearhead.decoding.streaming import stream_translation
 
     model = load(run, checkpoint, device, threads)
     model.model_of_kind("encoder-decoder", "translate")
@@ -73,6 +76,9 @@ def translate(
     if beam_size is not None:
         changes["beam_size"] = beam_size
     changes.setdefault("beam_size", max(n_best, model.settings.beam_size))
+    if file is None and not as_json and n_best == 1 and prefix is None and at_a_terminal():
+        converse(lambda line, number: stream_translation(model, line, **changes))
+        return
     begin = None if prefix is None else model.tokenizer.encode_ordinary(prefix)
     lines = Filter(file)
     for chunk in lines:

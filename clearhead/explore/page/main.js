@@ -1,109 +1,129 @@
-// One text, what the model answers, and who looks at whom. Everything on the page comes from `source`.
+// The page: one state, the passes behind it, and what draws them. At most one redraw a frame.
+import { applyTheme, isDark } from "./colour.js";
+import { byId, fill, h, say } from "./dom.js";
+import { exportAll } from "./exporting.js";
+import { inspector } from "./inspector.js";
+import { drawSentence } from "./sentence.js";
+import { Refusal } from "./server.js";
 import { openSource } from "./source.js";
+import { drawSpine } from "./spine.js";
+import { address, edited, fit, fresh, parse, VIEWS, within } from "./state.js";
+import { drawTour, stepOf } from "./tour.js";
+import { drawCell } from "./view_cell.js";
+import { drawLook } from "./view_look.js";
+import { drawSwitch } from "./view_switch.js";
+import { drawWrite } from "./view_write.js";
+import { sides, Work } from "./work.js";
 
-const source = await openSource(), model = await source.model();
-const state = { text: source.first ?? model.examples[0], off: [], step: 0, base: null, pass: null };
+const NAMES = { write: "Token by token", look: "Who looks at whom", cell: "One cell, opened", switch: "Switches", layers: "Layers and cache" };
+const DRAW = { write: drawWrite, look: drawLook, cell: drawCell, switch: drawSwitch };
+const source = await openSource(), model = await source.model(), work = new Work(source);
+const app = { state: fresh(), work, model, source, set, weights: null, redraw };
+let waiting = 0, reading = 0, drawing = 0;
 
-function make(name, text = "", parent = null, className = "") {
-  const element = document.createElement(name);
-  element.textContent = text;
-  element.className = className;
-  if (parent) parent.append(element);
-  return element;
+/** Change what is chosen; reads again only if text, search or edits changed. */
+function set(change) {
+  app.state = { ...app.state, ...change };
+  return update();
 }
 
-const app = document.getElementById("app");
-make("h1", "Clearhead: one pass, seen from inside", app);
-const form = make("form", "", app), label = make("label", "Text ", form), field = make("input", "", label);
-field.value = state.text;
-field.disabled = !source.alive;
-if (source.alive) make("button", "Read it", form).type = "submit";
-const problem = make("p", "", app, "problem"), answer = make("p", "", app, "answer"), edits = make("p", "", app);
-problem.setAttribute("role", "alert");
-make("h2", "Token by token", app);
-const steps = make("div", "", app, "steps"), likely = make("ol", "", app);
-make("h2", "Who looks at whom", app);
-make("p", "A row is a query, a column a key; darker is more. Press a head to silence it, again to bring it back.", app);
-const heads = make("div", "", app, "heads");
-
-function sum(numbers) {
-  return numbers.reduce((total, number) => total + number, 0);
-}
-
-function showSteps() {
-  const { pass } = state, said = pass.writing ?? pass.scoring;
-  steps.replaceChildren();
-  pass.answer.forEach((token, number) => {
-    const button = make("button", token.text, steps, number === state.step ? "chosen" : "");
-    button.type = "button";
-    button.addEventListener("click", () => { state.step = number; showSteps(); });
-  });
-  likely.replaceChildren();
-  for (const { text, p } of (said?.top?.[state.step] ?? []).slice(0, 5)) make("li", `${text}  ${(100 * p).toFixed(1)}%`, likely);
-}
-
-function showEdits() {
-  edits.replaceChildren();
-  if (!state.off.length) return;
-  const changed = sum(state.pass.scoring.log_probs) - sum(state.base.scoring.log_probs);
-  make("span", `Without ${state.off.join(", ")}: the log-probability of the first answer changes by ${changed.toFixed(2)}. `, edits);
-  const undo = make("button", "Undo", edits);
-  undo.type = "button";
-  undo.addEventListener("click", () => { state.off.pop(); read(); });
-}
-
-function draw(canvas, tensor) {
-  const [rows, columns] = tensor.shape, cell = Math.max(1, Math.min(10, Math.floor(160 / Math.max(rows, columns))));
-  canvas.width = columns * cell;
-  canvas.height = rows * cell;
-  const context = canvas.getContext("2d");
-  for (let row = 0; row < rows; row++) {
-    for (let column = 0; column < columns; column++) {
-      const weight = tensor.data[row * columns + column];
-      context.fillStyle = `rgb(${Math.round(255 * (1 - weight))} ${Math.round(255 - 141 * weight)} ${Math.round(255 - 77 * weight)})`;
-      context.fillRect(column * cell, row * cell, cell, cell);
-    }
-  }
-}
-
-async function showHeads() {
-  const { pass } = state, wanted = [];
-  for (const one of pass.attentions) one.entropy.forEach((_, head) => wanted.push({ at: `${one.at}.${head + 1}`, path: one.path, head }));
-  const found = await source.tensors(pass.id, wanted.map(({ path, head }) => ({ name: `${path}.weights`, index: [0, head], pool: 80 })));
-  heads.replaceChildren();
-  wanted.forEach(({ at }, number) => {
-    const button = make("button", "", heads, state.off.includes(at) ? "head off" : "head"), canvas = make("canvas", "", button);
-    button.type = "button";
-    button.disabled = !source.alive;
-    button.setAttribute("aria-pressed", String(state.off.includes(at)));
-    make("span", at, button);
-    draw(canvas, found[number]);
-    button.addEventListener("click", () => {
-      state.off = state.off.includes(at) ? state.off.filter(other => other !== at) : [...state.off, at];
-      read();
-    });
-  });
-}
-
-async function read() {
-  problem.textContent = "";
+async function update() {
+  const mine = ++reading, dim = setTimeout(() => document.body.classList.add("busy"), 150);
+  delete document.body.dataset.idle;
   try {
-    if (state.base?.text !== state.text || !state.off.length) state.base = await source.pass({ text: state.text });
-    const ids = (state.base.writing ?? state.base.scoring)?.ids;
-    state.pass = state.off.length ? await source.pass({ text: state.text, edits: { off: state.off }, answer: ids }) : state.base;
-    state.step = Math.min(state.step, Math.max(0, state.pass.answer.length - 1));
-    answer.textContent = `${state.pass.text} → ${state.pass.writing?.text ?? state.pass.answer.map(token => token.text).join(" ")}`;
-    showEdits();
-    showSteps();
-    await showHeads();
+    if (app.state.text) await work.read(app.state);
+    if (mine !== reading) return;
+    byId("problem").textContent = "";
+    if (app.state.text) settle(within(app.state, work.shown(app.state)));
+    history.replaceState(null, "", address(app.state));
+    redraw();
   } catch (refusal) {
-    problem.textContent = refusal.message;
+    if (mine === reading) trouble(refusal);
+  } finally {
+    clearTimeout(dim);
+    if (mine === reading) document.body.classList.remove("busy");
   }
 }
 
-form.addEventListener("submit", event => {
-  event.preventDefault();
-  Object.assign(state, { text: field.value, off: [], step: 0 });
-  read();
+/** One line below the text field; the last good pass stays. */
+function trouble(refusal) {
+  byId("problem").textContent = refusal.message;
+  if (!(refusal instanceof Refusal)) console.error(refusal);
+  document.body.dataset.idle = "refused";
+}
+
+function settle({ state, said }) {
+  app.state = state;
+  if (said.length) say(said.join("; "));
+}
+
+function redraw() {
+  delete document.body.dataset.idle;
+  if (!waiting) waiting = requestAnimationFrame(() => { waiting = 0; draw().catch(trouble); });
+}
+
+async function draw() {
+  const mine = ++drawing, { state } = app;
+  applyTheme(state.theme);
+  drawTabs();
+  if (!state.text || !work.base) return drawEmpty();
+  const pass = work.shown(state), at = state.at && sides(pass, state);
+  if (at) {
+    const head = await work.head(pass, state.at, state.head), columns = head.shape[1];
+    app.weights = at.kind === "self" && pass.kind !== "decoder" ? null : head.data.subarray(at.row * columns, (at.row + 1) * columns);
+  }
+  if (mine !== drawing) return;
+  drawSentence(byId("sentence"), app);
+  drawSpine(byId("spine"), app);
+  const shown = await DRAW[state.view](app, pass, at);
+  if (mine !== drawing) return;
+  fill(byId("view"), shown);
+  const told = await inspector(app, pass, at);
+  if (mine !== drawing) return;
+  fill(byId("inspect"), told);
+  drawTour(byId("tour"), app);
+  document.body.dataset.idle = state.view;
+}
+
+function drawTabs() {
+  fill(byId("tabs"), VIEWS.filter(view => DRAW[view]).map(view => h("a", { href: address({ ...app.state, view }), "data-key": view, "aria-current": app.state.view === view && "page", onclick: event => { event.preventDefault(); set({ view }); } }, NAMES[view])));
+}
+
+function drawEmpty() {
+  for (const id of ["sentence", "spine", "inspect", "tour"]) fill(byId(id));
+  fill(byId("view"), h("h2", {}, "Type a text, or begin with one of these"), h("p", { class: "examples" }, model.examples.map(text => h("button", { class: "btn mono", onclick: () => begin(text) }, text))));
+  document.body.dataset.idle = "empty";
+}
+
+function begin(text) {
+  byId("q").value = text;
+  set({ text, force: [], off: [], sw: [], step: 0, src: 0, to: 0, back: 0, before: 0 });
+}
+
+function open(words) {
+  const began = parse(words, { ...fresh(), text: source.first ?? model.examples[0] ?? "" }), fitted = fit(began.state, model), wrong = [...began.said, ...fitted.said];
+  app.state = fitted.state;
+  byId("q").value = app.state.text;
+  update().then(() => { if (wrong.length) byId("problem").textContent = `Of the address, this was left out: ${wrong.join("; ")}`; });
+}
+
+byId("run").textContent = `${model.run} · ${model.checkpoint}`;
+document.title = `clearhead explore · ${model.run}`;
+byId("q").disabled = !source.alive;
+byId("ask").addEventListener("submit", event => { event.preventDefault(); begin(byId("q").value); });
+byId("theme").addEventListener("click", () => set({ theme: isDark() ? "light" : "dark" }));
+byId("tourButton").addEventListener("click", () => work.base && set(stepOf(1, model, work.base)));
+byId("save").addEventListener("click", () => exportAll(app));
+byId("skip").addEventListener("click", event => { event.preventDefault(); byId("main").focus(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+addEventListener("hashchange", () => open(location.hash));
+let width = innerWidth;
+addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; redraw(); } });
+addEventListener("keydown", event => {
+  if (event.target.closest?.("input,select,textarea,[role=application]") || event.altKey || event.ctrlKey || event.metaKey || !work.base) return;
+  const { state } = app, by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (by) { set({ step: state.step + by }); say(`step ${app.state.step + 1}`); }
+  else if (/^[1-5]$/.test(event.key)) set({ view: DRAW[VIEWS[event.key - 1]] ? VIEWS[event.key - 1] : state.view });
+  else if (event.key === "Escape") set(state.tour ? { tour: 0 } : edited(state) ? { force: [], off: [], sw: [], before: 0 } : {});
 });
-await read();
+open(location.hash || source.begin || "");

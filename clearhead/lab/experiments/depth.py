@@ -1,5 +1,6 @@
 """Depth against width at equal parameters, and what happens to the representations from layer to layer.
 
+Deep stacks want other learning rates than shallow ones, so each depth is trained at several and compared at its best.
 Similarity of layers is measured by linear CKA (Kornblith et al., 2019), which is 1 for representations that agree up to
 rotation and scale. A linear probe asks each layer's states for the current character and for the next one: what
 was read fades, what will be said appears.
@@ -15,9 +16,9 @@ from torch import Tensor
 from clearhead.lab.drawing import lines, panels
 from clearhead.lab.experiment import Experiment, Numbers, Part, Results, Sizes, Verdict
 from clearhead.lab.intervals import Interval, interval
+from clearhead.lab.rates import said_of_rates, sweep, unbracketed
 from clearhead.lab.sizing import of_size
 from clearhead.lab.text import Language, language
-from clearhead.lab.training import brief, train
 from clearhead.model import Transformer, count_parameters, trace
 
 DEPTHS = (1, 2, 4, 8)
@@ -56,14 +57,12 @@ def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
     data: Language = language(sizes["characters"], sizes["context"])
     vocabulary, depth = data.tokenizer.size, int(arm.split()[0])
     config = of_size(sizes["parameters"], vocabulary, decoder_layers=depth)
-    settings = brief(sizes["steps"], seed, peak=2e-3, max_tokens=8 * sizes["context"])
-    trained = train(config, data.train, settings)
-    loss = trained.scores(data.validation)["loss"]
-    batch = data.validation.collate(range(sizes["windows"]))
+    swept = sweep(config, data, seed, sizes)
+    batch = data.validation.collate(range(1, 2 * sizes["windows"], 2))  # those that the rate was not chosen on
     tokens = batch.inputs["tokens"]
-    layers = [state.flatten(0, 1) for state in states(trained.model.eval(), tokens)]
+    layers = [state.flatten(0, 1) for state in states(swept.trained.model.eval(), tokens)]
     return {
-        "loss": loss,
+        **swept.numbers(),
         "parameters": float(count_parameters(config)),
         "d_model": float(config.d_model),
         "to_previous": [similarity(one, two) for one, two in pairwise(layers)],
@@ -76,10 +75,10 @@ def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
 def gains(results: Results) -> Verdict:
     found = {arm: results.difference("1 layer", arm, "loss") for arm in ARMS if arm != "1 layer"}
     shown = ", ".join(f"{arm} {gain}" for arm, gain in found.items())
-    sentence = (
-        f"loss of one layer minus theirs, in nats, at equal parameters: {shown}. All depths share one learning rate "
-        f"and {results.sizes['steps']} updates"
-    )
+    sentence = f"loss of one layer minus theirs, in nats, at equal parameters: {shown}. {said_of_rates(results)}"
+    if open_ended := unbracketed(results, ARMS):
+        beyond = f"the best rate of {', '.join(open_ended)} may lie beyond those tried"
+        return Verdict("cannot tell at this size", f"{beyond}; {sentence}")
     good = [arm for arm, gain in found.items() if gain.low > 0]
     if len(good) == len(found):
         return Verdict("holds", sentence)
@@ -140,7 +139,8 @@ EXPERIMENT = Experiment(
             "Stacking layers makes a better model of the same size.",
             "A depth gains if the 95% interval of the one-layer loss minus its own lies above zero. All depths gain: "
             "holds. Some: holds only if depth is not overdone. None, and one that loses: does not hold here. "
-            "Otherwise: cannot tell.",
+            "Otherwise, or if the best rate of a depth lies at an end of those tried (more than 0.01 nats better than "
+            "any inside): cannot tell.",
             gains,
         ),
         Part(
@@ -151,12 +151,30 @@ EXPERIMENT = Experiment(
         ),
     ),
     arms=ARMS,
-    measured="Validation loss of a language model of characters at equal parameters, by depth; similarity (linear CKA) "
-    "of each layer's states to the embedding; the share of current and next characters a linear probe finds in them.",
+    measured="Validation loss of a language model of characters at equal parameters, by depth, each at the best of "
+    "several peak rates, chosen on other text; similarity (linear CKA) of each layer's states to the embedding; the "
+    "share of current and next characters a linear probe finds in them.",
     measure=measure,
     headline=headline,
     figure=figure,
-    quick={"seeds": 3, "parameters": 120_000, "characters": 300_000, "context": 64, "steps": 200, "windows": 64},
-    full={"seeds": 5, "parameters": 500_000, "characters": 3_000_000, "context": 128, "steps": 1200, "windows": 128},
+    quick={
+        "seeds": 3,
+        "parameters": 120_000,
+        "characters": 300_000,
+        "context": 64,
+        "steps": 200,
+        "windows": 64,
+        "peaks": (1e-3, 3e-3, 9e-3),
+    },
+    full={
+        "seeds": 4,
+        "parameters": 250_000,
+        "characters": 3_000_000,
+        "context": 128,
+        "steps": 2000,
+        "windows": 96,
+        "peaks": (1e-3, 2e-3, 4e-3, 8e-3),
+    },
+    minutes=(3.0, 60.0),
     columns={"loss": "loss (nats)", "parameters": "parameters", "d_model": "d_model"},
 )

@@ -2,7 +2,8 @@
 
 How different two heads are is the Jensen-Shannon divergence of where they look, in bits, averaged over queries, pairs
 and layers: 0 if they look at the same places, 1 if never. The same number for the untrained model says how much of it
-is only chance. Then each head in turn is silenced, and the loss says what it was worth.
+is only chance. Then each head in turn is silenced, and the loss says what it was worth. Narrow heads may want another
+learning rate than wide ones, so each number of heads is trained at several and compared at the best of them.
 """
 
 import statistics
@@ -11,12 +12,12 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from clearhead.data.windows import NextTokens
 from clearhead.lab.drawing import lines, panels
 from clearhead.lab.experiment import Experiment, Numbers, Part, Results, Sizes, Verdict
 from clearhead.lab.intervals import interval
+from clearhead.lab.rates import loss_on, said_of_rates, sweep, unbracketed
 from clearhead.lab.text import language
-from clearhead.lab.training import brief, small, train
+from clearhead.lab.training import small
 from clearhead.model import Transformer, build, trace
 from clearhead.model.attention import MultiHeadAttention, merge_heads
 from clearhead.training.loop import seed_of
@@ -43,13 +44,6 @@ def divergence(model: Transformer, tokens: Tensor) -> float:
     return float(torch.stack(found).mean()) if found else 0.0
 
 
-def loss_on(model: Transformer, data: NextTokens, windows: int) -> float:
-    batch = data.collate(range(windows))
-    with torch.no_grad():
-        logits = model(**batch.inputs)
-    return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten()))
-
-
 def silenced(head: int) -> object:
     """`merge_heads` with one head's output set to zero."""
 
@@ -68,19 +62,18 @@ def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
     tokens = data.validation.collate(range(8)).inputs["tokens"]
     torch.manual_seed(seed_of(seed, "weights"))
     untrained = divergence(build(config).eval(), tokens)
-    settings = brief(sizes["steps"], seed, peak=2e-3, max_tokens=8 * sizes["context"])
-    trained = train(config, data.train, settings)
-    model = trained.model.eval()
-    whole = loss_on(model, data.validation, sizes["windows"])
+    swept = sweep(config, data, seed, sizes)
+    model = swept.trained.model.eval()
+    windows = range(1, 2 * sizes["windows"], 2)  # those that the rate was not chosen on
     costs = []
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
             for head in range(count):
                 module.merge_heads = silenced(head)  # type: ignore[assignment]
-                costs.append(loss_on(model, data.validation, sizes["windows"]) - whole)
+                costs.append(loss_on(model, data.validation, windows) - swept.loss)
             module.merge_heads = merge_heads
     return {
-        "loss": whole,
+        **swept.numbers(),
         "untrained": untrained,
         "trained": divergence(model, tokens),
         "most": max(costs),
@@ -110,10 +103,10 @@ def better(results: Results) -> Verdict:
     best = min(ARMS, key=lambda arm: results.mean(arm, "loss"))
     gains = {arm: results.difference("1 head", arm, "loss") for arm in SEVERAL}
     shown = ", ".join(f"{arm} {gain}" for arm, gain in gains.items())
-    sentence = (
-        f"loss of one head minus theirs, in nats: {shown}. All arms share one learning rate and "
-        f"{results.sizes['steps']} updates"
-    )
+    sentence = f"loss of one head minus theirs, in nats: {shown}. {said_of_rates(results)}"
+    if open_ended := unbracketed(results, ARMS):
+        beyond = f"the best rate of {', '.join(open_ended)} may lie beyond those tried"
+        return Verdict("cannot tell at this size", f"{beyond}; {sentence}")
     if best != "1 head" and gains[best].low > 0:
         return Verdict("holds", f"{best} are best: {sentence}")
     if any(gain.high < 0 for gain in gains.values()) and best == "1 head":
@@ -136,7 +129,8 @@ def headline(results: Results) -> str:
     return (
         f"Trained heads look at different places, the more so the more there are; but of {most} "
         f"{results.mean(most, 'spare'):.0%} could go for less than 0.01 nats each, and the best number of heads for "
-        f"the loss is {min(ARMS, key=lambda arm: results.mean(arm, 'loss')).split()[0]}."
+        f"the loss is {min(ARMS, key=lambda arm: results.mean(arm, 'loss')).split()[0]}. "
+        f"{said_of_rates(results)}."
     )
 
 
@@ -175,7 +169,8 @@ EXPERIMENT = Experiment(
         Part(
             "The model is better for it.",
             "The best loss is that of several heads, below that of one head with its whole interval: holds. One head "
-            "is best and another number worse with its whole interval: does not hold here. Otherwise: cannot tell.",
+            "is best and another number worse with its whole interval: does not hold here. Otherwise, or if the best "
+            "rate of an arm lies at an end of those tried (more than 0.01 nats better than any inside): cannot tell.",
             better,
         ),
         Part(
@@ -185,13 +180,29 @@ EXPERIMENT = Experiment(
         ),
     ),
     arms=ARMS,
-    measured="Validation loss of a language model of characters by number of heads at equal width; the Jensen-Shannon "
+    measured="Validation loss of a language model of characters by number of heads at equal width, each at the best of "
+    "several peak rates, chosen on other text; the Jensen-Shannon "
     "divergence of heads, trained and untrained; the loss with each head silenced.",
     measure=measure,
     headline=headline,
     figure=figure,
-    quick={"seeds": 3, "characters": 300_000, "context": 64, "steps": 200, "windows": 48},
-    full={"seeds": 5, "characters": 3_000_000, "context": 128, "steps": 800, "windows": 128},
+    quick={
+        "seeds": 3,
+        "characters": 300_000,
+        "context": 64,
+        "steps": 200,
+        "windows": 48,
+        "peaks": (2e-3, 4e-3, 8e-3),
+    },
+    full={
+        "seeds": 4,
+        "characters": 3_000_000,
+        "context": 128,
+        "steps": 1500,
+        "windows": 96,
+        "peaks": (1e-3, 2e-3, 4e-3, 8e-3),
+    },
+    minutes=(2.5, 45.0),
     columns={
         "loss": "loss (nats)",
         "untrained": "divergence untrained (bits)",

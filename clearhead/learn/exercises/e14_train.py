@@ -31,18 +31,19 @@ class Spied:
         self.modes: list[bool] = []
         self.rates: list[float] = []
         self.trained: set[int] = set()
+        self.optimizers: list[torch.optim.Optimizer] = []
         self.given: Any = None
         self.taken = 0
         calls = self.model.register_forward_pre_hook(self._called, with_kwargs=True)
         hook = register_optimizer_step_pre_hook(self._stepped)
         try:
-            self.losses = run.train(self.model, self._batches(source, target), steps, WARMUP)
+            self.losses = run.train(self.model, self._batches(source, target, steps), steps, WARMUP)
         finally:
             hook.remove()
             calls.remove()
 
-    def _batches(self, source: Tensor, target: Tensor) -> Any:
-        for _ in range(10 * STEPS):
+    def _batches(self, source: Tensor, target: Tensor, steps: int) -> Any:
+        for _ in range(2 * steps + 2):
             self.taken += 1
             yield source.clone(), target.clone()
 
@@ -51,6 +52,8 @@ class Spied:
 
     def _stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self.rates.append(optimizer.param_groups[0]["lr"])
+        if not any(optimizer is known for known in self.optimizers):
+            self.optimizers.append(optimizer)
         self.trained |= {id(p) for group in optimizer.param_groups for p in group["params"]}
 
 
@@ -157,6 +160,13 @@ def every_parameter_trained(run: Run) -> dict[str, Any] | None:
     }
 
 
+def one_optimizer(run: Run) -> dict[str, Any] | None:
+    count = len(learned(run).optimizers)
+    if count <= 1:
+        return None
+    return {"got": f"{count} optimizers in {STEPS} steps", "wanted": "one, which remembers the steps before"}
+
+
 def padding_changes_nothing(run: Run) -> dict[str, Any] | None:
     """The same batch with more padding: the same losses."""
     plain = Spied(run, SOURCE, TARGET, 3).losses
@@ -208,6 +218,7 @@ EXERCISE = Exercise(
         asked("update.result", returns_losses, "the losses do not come back as they should"),
         asked("update.batches", batches_used, "the batches are not used one a step"),
         asked("optimizer.missing", every_parameter_trained, "some parameters are never trained"),
+        asked("optimizer.anew", one_optimizer, "the optimizer is made anew while training"),
         asked("schedule.other", rates_follow_noam, "the learning rates are not those of the schedule"),
         asked("initial.loss", starts_near_guessing, "the first loss is not that of guessing"),
         asked("update.unlearned", learns_by_heart, "one batch is not learned by heart"),

@@ -208,4 +208,30 @@ MISTAKES = (
         changes=(("        if not times:\n            break\n", ""),),
         where=r"max|min",
     ),
+    Mistake(
+        "run-counted-once",
+        "learn_merges",
+        "pairs that overlap were counted once: in [1, 1, 1] the pair (1, 1) occurs twice, even if one is merged",
+        changes=(
+            (
+                COUNTING,
+                """        for word, occurs in words.items():
+            last = -2
+            for i, pair in enumerate(pairwise(word)):
+                if last == i - 1 and pair[0] == pair[1] == word[i - 1]:
+                    continue
+                last = i
+                times[pair] += occurs
+""",
+            ),
+        ),
+        where=r"\b(for|while)\b",
+    ),
+    Mistake(
+        "stopped-at-one",
+        "learn_merges",
+        "it stopped where no pair occurs twice: a pair that occurs once is merged too, until `count` are found",
+        changes=(("        if not times:", "        if not times or max(times.values()) < 2:"),),
+        where=r"< ?2|> ?1|>= ?2|break",
+    ),
 )

@@ -153,6 +153,21 @@ MISTAKES = (
         (COUNT, 'cache["position"] = 1'),
         where=r"position|step|\+",
     ),
+    cached(
+        "cache-offset",
+        "the position grows with every layer: it should grow once a step",
+        (COUNT, 'cache["position"] = position + len(model.decoder.layers)'),
+        where=r"\+= ?1|position|pos",
+    ),
+    cached(
+        "cache-first-key",
+        "the newest token sees only the first one: a causal mask for one query begins at key 0; here it needs none",
+        (
+            "partial(look, layer.self_attention, k=k, v=v)",
+            "partial(look, layer.self_attention, k=k[:, :, :1], v=v[:, :, :1])",
+        ),
+        where=r"is_causal|mask",
+    ),
     cached("positions-missing", "the token has no position", ("x + row.to(x)", "x"), where=r"embed"),
     cached(
         "embedding-unscaled",

@@ -241,4 +241,18 @@ MISTAKES = (
         "scores.masked_fill(~(may_attend & torch.ones_like(scores, dtype=torch.bool).tril()), -math.inf)",
         "tril",
     ),
+    Mistake(
+        "mask-one-path",
+        "masked_attention",
+        "a mask of two dimensions, (S, S), is left out: only one of four is used",
+        changes=(("if may_attend is not None:", "if may_attend is not None and may_attend.dim() == 4:"),),
+        where=r"dim\(\)|ndim|shape",
+    ),
+    Mistake(
+        "mask-one-path",
+        "masked_attention",
+        "a mask of four dimensions, the padding's, is left out: only one of two is used",
+        changes=(("if may_attend is not None:", "if may_attend is not None and may_attend.dim() == 2:"),),
+        where=r"dim\(\)|ndim|shape",
+    ),
 )

@@ -319,4 +319,12 @@ MISTAKES = (
         ("self.query = nn.Linear(width, width)", "self.query = nn.Linear(width, width, bias=False)"),
         where=r"Linear|Parameter",
     ),
+    of(
+        "heads-and-width",
+        "the number of heads and the width of one are mistaken for each other: split_heads wants how many",
+        (Q, Q.replace("self.heads", "x.size(-1) // self.heads")),
+        (K, K.replace("self.heads", "x.size(-1) // self.heads")),
+        (V, V.replace("self.heads", "x.size(-1) // self.heads")),
+        where=SHAPING,
+    ),
 )

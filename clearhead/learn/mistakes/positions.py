@@ -11,6 +11,7 @@ EXPONENT = "torch.arange(0, width, 2, dtype=torch.float64) / width"
 ANGLE = "position * frequency"
 WHOLE = "torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)"
 CAT = "torch.cat((angle.sin(), angle.cos()), dim=-1)"
+POWERED = "(torch.arange(0, width, 2, dtype=torch.float64) / width) ** 1e-4"
 LAST = "torch.arange(width // 2, dtype=torch.float64) / max(width // 2 - 1, 1)"
 
 Findings = Mapping[str, dict[str, Any]]
@@ -174,4 +175,10 @@ MISTAKES = (
     ),
     of("scaled", "the table was multiplied by √D", (WHOLE, WHOLE + " * math.sqrt(width)"), where=r"sqrt|\*\*"),
     of("scaled", "the table was divided by √D", (WHOLE, WHOLE + " / math.sqrt(width)"), where=r"sqrt|\*\*"),
+    of(
+        "exponent-rounded",
+        "the exponent was rounded to a whole number: `//` where `/` is meant",
+        (FREQUENCY, "torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10_000) // width))"),
+    ),
+    of("base-and-exponent", "base and exponent changed places: 10000 is raised to the power", (FREQUENCY, POWERED)),
 )

@@ -124,6 +124,19 @@ MISTAKES = (
         fits=found("optimizer.missing"),
     ),
     Mistake(
+        "optimizer-anew",
+        "train",
+        "a new optimizer was made at every step: Adam's averages begin anew each time",
+        changes=(
+            (
+                SHIFT,
+                SHIFT + "\n        optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)",
+            ),
+        ),
+        where=r"Adam|SGD|optim",
+        fits=found("optimizer.anew"),
+    ),
+    Mistake(
         "losses-as-tensors",
         "train",
         "the losses are tensors, which keep every step's graph alive: take their numbers with .item()",
@@ -163,7 +176,9 @@ MISTAKES = (
         "more batches were taken than steps were made: one batch a step",
         changes=(("islice(batches, steps)", "islice(batches, 0, 2 * steps, 2)"),),
         where=r"next|iter",
-        fits=lambda findings: 0.9 if findings.get("update.batches", {}).get("taken", 0) > 6 else 0.0,
+        fits=lambda findings: (
+            0.9 if findings.get("update.batches", {}).get("taken", 0) > 6 and "update.result" not in findings else 0.0
+        ),
     ),
     Mistake(
         "loss-summed",

@@ -31,6 +31,17 @@ MISTAKES = (
         "the rate is one step ahead: steps are counted from 1 already",
         "min((step + 1) ** -0.5, (step + 1) * warmup**-1.5)",
     ),
+    rate(
+        "schedule-behind",
+        "the rate is one step behind: the first two steps have the same",
+        "min(max(step - 1, 1) ** -0.5, max(step - 1, 1) * warmup**-1.5)",
+    ),
+    rate(
+        "width-missing",
+        "the width is left out, and the warm-up divided out: the peak is (width · warmup)^-0.5, not the factor itself",
+        "warmup**0.5",
+        "width**-0.5",
+    ),
     rate("schedule-max", "the larger of the two: the rate falls first and rises then", NOAM.replace("min", "max")),
     rate("schedule-peak", "the warm-up rises too fast: the exponent of warmup", "min(step**-0.5, step * warmup**-0.5)"),
     rate("schedule-peak", "the warm-up rises too fast: the exponent of warmup", "min(step**-0.5, step / warmup)"),

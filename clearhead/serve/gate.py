@@ -1,0 +1,116 @@
+"""Who may ask: checked by method and headers alone, before a body is read.
+
+On loopback without a token, anyone on this machine may ask, and no web site may: the Host must be one of ours to the
+letter (a foreign name can be made to resolve to 127.0.0.1), an Origin must be our own or one allowed by name, and a
+body must be JSON, which a form cannot send. With a token, everyone needs it. Bodies have at most 64 KB.
+"""
+
+import asyncio
+import hmac
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from clearhead.explore.guard import HEADERS, MOST_BYTES, Headers, Refused, one
+
+BODY_SECONDS = 10  # in which a body must have come
+TYPES = ("application/json", "application/json;charset=utf-8")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The names we are called by, the token if one is needed, and the origins whose pages may ask."""
+
+    hosts: frozenset[str]
+    token: str | None = None
+    origins: frozenset[str] = frozenset()
+
+    def check(self, method: str, headers: Headers) -> dict[str, str]:
+        """Refuse, or give the headers that the answer needs for its origin."""
+        host = one(headers, "host")
+        if host not in self.hosts:
+            raise Refused(403, f"not served under this name; served as {', '.join(sorted(self.hosts))}")
+        extra, origin = self._origin(headers, host), one(headers, "origin")
+        if method == "OPTIONS" and origin in self.origins:
+            return extra
+        if self.token is not None:
+            scheme, _, given = (one(headers, "authorization") or "").partition(" ")
+            same = hmac.compare_digest(given.strip().encode("latin-1", "replace"), self.token.encode())
+            if scheme.lower() != "bearer" or not same:
+                raise Refused(401, "a bearer token is needed: Authorization: Bearer …")
+        if method == "POST":
+            self._body(headers)
+        return extra
+
+    def _origin(self, headers: Headers, host: str) -> dict[str, str]:
+        origin, site = one(headers, "origin"), one(headers, "sec-fetch-site")
+        if origin is not None and origin in self.origins:
+            return {
+                "access-control-allow-origin": origin,
+                "access-control-allow-headers": "authorization, content-type",
+                "access-control-allow-methods": "GET, POST",
+                "access-control-expose-headers": "retry-after",
+                "cross-origin-resource-policy": "cross-origin",
+                "vary": "origin",
+            }
+        if origin is not None and origin != f"http://{host}":
+            raise Refused(403, "requests from other origins are not answered")
+        if site not in (None, "same-origin", "none"):
+            raise Refused(403, "requests from other sites are not answered")
+        return {}
+
+    def _body(self, headers: Headers) -> None:
+        if (one(headers, "content-type") or "").lower().replace(" ", "") not in TYPES:
+            raise Refused(415, "only application/json is read")
+        length = one(headers, "content-length")
+        if length is not None and (len(length) > 9 or int(length) > MOST_BYTES):
+            raise Refused(413, f"at most {MOST_BYTES:,} bytes are read")
+
+
+async def read_body(receive: Any) -> bytes:
+    """The whole body, as far as it is allowed to go, within a time."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Refused(400, "the request ended before its body did")
+                body += message.get("body", b"")
+                if len(body) > MOST_BYTES:
+                    raise Refused(413, f"at most {MOST_BYTES:,} bytes are read")
+                if not message.get("more_body"):
+                    return bytes(body)
+    except TimeoutError:
+        raise Refused(408, f"the body did not come within {BODY_SECONDS} seconds") from None
+
+
+class Answer:
+    """The way back to one client: a whole answer, or a stream of events. Every answer has the guard's headers."""
+
+    def __init__(self, send: Any) -> None:
+        self.send, self.extra, self.status = send, dict[str, str](), 0
+
+    async def whole(self, status: int, content: Any, **headers: str) -> None:
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        body = b"" if content is None else text.encode("utf-8", "replace")
+        await self._start(status, {"content-type": "application/json", "content-length": str(len(body))} | headers)
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def begin_events(self) -> None:
+        await self._start(200, {"content-type": "text/event-stream; charset=utf-8"})
+
+    async def event(self, content: Any) -> None:
+        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        body = f"data: {text}\n\n".encode("utf-8", "replace")
+        await self.send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def end_events(self) -> None:
+        await self.send({"type": "http.response.body", "body": b""})
+
+    async def _start(self, status: int, headers: dict[str, str]) -> None:
+        self.status = status
+        pairs = [
+            (key.replace("_", "-").encode(), value.encode()) for key, value in (HEADERS | headers | self.extra).items()
+        ]
+        await self.send({"type": "http.response.start", "status": status, "headers": pairs})

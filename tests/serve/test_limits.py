@@ -1,0 +1,266 @@
+"""A real process under load and under attack: every answer as if alone, refusals as documented, a clean end."""
+
+import hashlib
+import http.client
+import json
+import random
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import clearhead
+from tests.serve.processes import Served, serving
+
+JSON = {"content-type": "application/json"}
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def refused(answer: httpx.Response, status: int) -> str:
+    assert answer.status_code == status, answer.text
+    said = answer.json()["error"]["message"]
+    assert "\n" not in said
+    assert "Traceback" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    return str(said)
+
+
+def test_every_answer_under_load_is_the_one_alone(served: Served, runs: list[Path]) -> None:
+    chance = random.Random(3)
+    words = ["the", "cat", "sat", "on", "a", "mat", "and", "dog", "x", "yz"]
+    texts = [" ".join(chance.choices(words, k=chance.randrange(1, 9))) for _ in range(40)]
+    pairs, text, vectors = (clearhead.load(run, threads=1) for run in runs[:3])
+    asked: list[tuple[str, Any, Any]] = []
+    for number, one in enumerate(texts):
+        beams = {"beam_size": 1 + number % 3}
+        alone = pairs.translate(one, **beams)[0]
+        asked.append(("/translate", {"text": one, **beams}, (alone.text, alone.log_prob)))
+        how: dict[str, Any] = {"temperature": 0.5 * (number % 3), "seed": number, "max_tokens": 5 + number % 20}
+        made = text.generate(one, **how)[0]
+        body = {"model": "text", "prompt": one, "logprobs": 0, **how}
+        asked.append(("/v1/completions", body, (made.text, made.log_probs[: len(made.tokens)])))
+        mean = vectors.encode([one])[0].mean(0)
+        asked.append(("/v1/embeddings", {"model": "vectors", "input": one}, (mean / mean.norm()).tolist()))
+    chance.shuffle(asked)
+    with httpx.Client(timeout=60) as client, ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda one: client.post(served.url + one[0], json=one[1]).json(), asked))
+    for (path, _, wanted), answer in zip(asked, found, strict=True):
+        if path == "/translate":
+            best = answer["results"][0]["translations"][0]
+            assert (best["text"], best["log_prob"]) == (wanted[0], pytest.approx(wanted[1], abs=1e-4))
+        elif path == "/v1/completions":
+            choice = answer["choices"][0]
+            assert choice["text"] == wanted[0]
+            assert choice["logprobs"]["token_logprobs"] == pytest.approx(wanted[1], abs=1e-4)
+        else:
+            assert answer["data"][0]["embedding"] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_translations_with_all_that_is_known_of_them(served: Served, runs: list[Path]) -> None:
+    loaded = clearhead.load(runs[0], threads=1)
+    wanted = loaded.translate("the cat sat", n_best=3, alignment=True)[0]
+    asked = {"text": ["the cat sat", "x" * 500], "n_best": 3, "alignment": True}
+    one, long = served.post("/translate", asked).json()["results"]
+    assert [found["text"] for found in one["translations"]] == [wanted.text, *(other.text for other in wanted.others)]
+    assert one["translations"][2]["score"] == pytest.approx(wanted.others[1].score, abs=1e-4)
+    assert wanted.alignment is not None
+    assert [(link["target"], link["source"]) for link in one["alignment"]["links"]] == [
+        (link.target, link.source) for link in wanted.alignment.links
+    ]
+    assert len(one["alignment"]["target"]) == len(wanted.tokens)
+    assert (one["source_cut"], long["source_cut"]) == (False, True)
+    assert "n_best must be from 1 to beam_size = 2" in refused(
+        served.post("/translate", {"text": "a", "beam_size": 2, "n_best": 3}), 400
+    )
+    assert "no model here can predict" in refused(served.post("/predict", {"text": "a"}), 404)
+
+
+def test_the_page_is_there(served: Served) -> None:
+    assert "<html" in httpx.get(served.url, timeout=60).text
+    assert httpx.get(f"{served.url}/api/model", timeout=60).json()["format"] == "clearhead-explore-1"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "localhost:80", "[::1]", ""])
+def test_other_hosts_are_refused(host: str, served: Served) -> None:
+    for path in ("/v1/models", "/healthz", "/openapi.json"):
+        refused(httpx.get(served.url + path, headers={"host": host}), 403)
+    refused(httpx.post(f"{served.url}/translate", json={"text": "a"}, headers={"host": host}), 403)
+
+
+def test_our_own_names(served: Served) -> None:
+    for name in ("127.0.0.1", "localhost", "[::1]"):
+        answer = httpx.get(f"{served.url}/healthz", headers={"host": f"{name}:{served.port}"})
+        assert answer.status_code == 200
+
+
+def test_other_sites_methods_types_and_sizes_are_refused(served: Served) -> None:
+    url = f"{served.url}/translate"
+    for headers in ({"origin": "https://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
+        refused(httpx.post(url, json={"text": "a"}, headers=headers), 403)
+        refused(httpx.get(f"{served.url}/v1/models", headers=headers), 403)
+    preflight = httpx.options(url, headers={"origin": "https://evil.example", "access-control-request-method": "POST"})
+    refused(preflight, 403)
+    assert "access-control-allow-origin" not in preflight.headers
+    for method in ("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+        answer = httpx.request(method, url)
+        refused(answer, 405)
+        assert method == "OPTIONS" or answer.headers["allow"] == "POST"
+    refused(httpx.post(f"{served.url}/v1/models", json={}), 405)
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        refused(httpx.post(url, content=b'{"text": "a"}', headers={"content-type": kind}), 415)
+    assert served.post("/translate", {"text": " " * 65_000}).status_code in (200, 400)
+    refused(served.post("/translate", {"text": " " * 66_000}), 413)
+    parts = (b" " * 1000 for _ in range(80))  # without a length
+    refused(httpx.post(url, content=parts, headers=JSON), 413)
+
+
+def test_damaged_bodies_are_refused(served: Served) -> None:
+    chance = random.Random(5)
+    good = json.dumps({"model": "text", "prompt": "the", "max_tokens": 3, "stop": ["a"], "logprobs": 1}).encode()
+    with httpx.Client(timeout=30) as client:
+        bodies = [b"", b"[]", b"null", b"1", b'"x"', b"{", b"[" * 60_000, b'{"a":NaN}', b"\xff\xfe", b'{"model":1e999}']
+        for _ in range(150):
+            body = bytearray(good)
+            for _ in range(chance.randrange(1, 5)):
+                body[chance.randrange(len(body))] = chance.randrange(256)
+            bodies.append(bytes(body))
+        seen = set()
+        for path in ("/v1/completions", "/v1/embeddings", "/translate", "/predict"):
+            for body in bodies:
+                answer = client.post(served.url + path, content=body, headers=JSON)
+                seen.add(answer.status_code)
+                if answer.status_code != 200:
+                    refused(answer, answer.status_code)
+    assert seen <= {200, 400, 404}
+    lone = client_text(served, b'{"model": "text", "prompt": "\\ud800", "max_tokens": 2}')
+    assert lone == 200
+
+
+def client_text(served: Served, body: bytes) -> int:
+    return httpx.post(f"{served.url}/v1/completions", content=body, headers=JSON, timeout=30).status_code
+
+
+def test_bytes_that_are_no_http(served: Served) -> None:
+    for sent in (b"\x00\x01\x02\r\n\r\n", b"GET\r\n\r\n", b"POST /translate HTTP/1.1\r\nContent-Length: -5\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", served.port), 10) as raw:
+            raw.sendall(sent)
+            assert b"Traceback" not in raw.recv(4096)
+    assert httpx.get(f"{served.url}/healthz").json() == {"status": "ok", "waiting": 0}
+
+
+def test_clients_that_vanish_leave_nothing_behind(served: Served) -> None:
+    body = json.dumps({"model": "endless", "prompt": "the", "max_tokens": 2000, "stream": True})
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nContent-Type: application/json\r\n"
+    for number in range(20):
+        with socket.create_connection(("127.0.0.1", served.port), 10) as raw:
+            whole = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+            raw.sendall(whole[: len(whole) - (number % 2) * 10])  # every second one leaves before its body is whole
+            if number % 4 == 0:
+                raw.recv(100)
+    asked = {"model": "text", "prompt": "the", "temperature": 0, "max_tokens": 3}
+    assert served.post("/v1/completions", asked).status_code == 200
+    for _ in range(200):
+        if httpx.get(f"{served.url}/healthz").json()["waiting"] == 0:
+            return
+        time.sleep(0.05)
+    raise AssertionError("texts of clients that left still wait")
+
+
+def test_a_token_is_needed_everywhere_if_there_is_one(runs: list[Path], tmp_path: Path) -> None:
+    token = "0123456789abcdef-secret"
+    (tmp_path / "token").write_text(token + "\n")
+    options = ("--token-file", str(tmp_path / "token"), "--cors", "https://good.example", "--log-bodies")
+    with serving(runs[1:2], *options) as made:
+        for headers in (
+            {},
+            {"authorization": "Bearer x"},
+            {"authorization": token},
+            {"authorization": f"Basic {token}"},
+        ):
+            for path in ("/v1/models", "/healthz", "/", "/api/model", "/openapi.json"):
+                answer = httpx.get(made.url + path, headers=headers)
+                refused(answer, 401)
+                assert answer.headers["www-authenticate"] == "Bearer"
+        right = {"authorization": f"Bearer {token}"}
+        refused(httpx.get(made.url, headers=right), 404)  # no page: a browser cannot send the token
+        asked = {"model": "text", "prompt": "seen in the log", "max_tokens": 2}
+        answer = made.post("/v1/completions", asked, headers={**right, "origin": "https://good.example"})
+        assert answer.headers["access-control-allow-origin"] == "https://good.example"
+        preflight = httpx.options(f"{made.url}/v1/completions", headers={"origin": "https://good.example"})
+        assert (preflight.status_code, preflight.headers["access-control-allow-methods"]) == (204, "GET, POST")
+        assert "seen in the log" in made.said()
+        assert token not in made.said()
+
+
+def test_sigterm_finishes_what_is_under_way_and_refuses_the_rest(runs: list[Path]) -> None:
+    before = fingerprint(runs[3])
+    with serving(runs[3:4], "--batch", "1") as made:
+        asked = {"model": "endless", "prompt": "the", "max_tokens": 1500, "temperature": 0}
+        found: list[httpx.Response] = []
+        asking = [threading.Thread(target=lambda: found.append(made.post("/v1/completions", asked))) for _ in range(3)]
+        kept = http.client.HTTPConnection("127.0.0.1", made.port, timeout=20)
+        for thread in asking:
+            thread.start()
+        while httpx.get(f"{made.url}/healthz").json()["waiting"] < 2:
+            time.sleep(0.005)
+        made.process.send_signal(signal.SIGTERM)
+        for thread in asking:
+            thread.join(60)
+        kept.close()
+        assert sorted(answer.status_code for answer in found) == [200, 503, 503]
+        (done,) = [answer for answer in found if answer.status_code == 200]
+        assert done.json()["usage"]["completion_tokens"] == 1500
+        assert all("retry-after" in answer.headers for answer in found if answer.status_code == 503)
+        assert made.process.wait(30) == 0
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(made.url)
+        assert "Traceback" not in made.said()
+        assert "the" not in made.said().replace("/v1/completions", "").split()  # no bodies in the log
+    assert fingerprint(runs[3]) == before
+
+
+def test_a_killed_server_harms_no_run(runs: list[Path]) -> None:
+    before = fingerprint(runs[3])
+    with serving(runs[3:4]) as made:
+        body = {"model": "endless", "prompt": "the", "max_tokens": 2000, "stream": True}
+        with httpx.stream("POST", f"{made.url}/v1/completions", json=body, timeout=20) as answer:
+            next(answer.iter_bytes())
+            made.process.kill()
+            made.process.wait(20)
+    assert fingerprint(runs[3]) == before
+
+
+@pytest.mark.long
+def test_clients_that_are_too_slow_are_cut_off(runs: list[Path]) -> None:
+    """One sends its head byte by byte, one its body, one never reads: all end, and others are answered meanwhile."""
+    with serving(runs[3:4]) as made:
+        body = json.dumps({"model": "endless", "prompt": "the", "max_tokens": 2000, "stream": True, "n": 16})
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{made.port}\r\nContent-Type: application/json\r\n"
+        whole = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        slow, half, deaf = (socket.create_connection(("127.0.0.1", made.port), 10) for _ in range(3))
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        half.sendall(whole[:-5])
+        deaf.sendall(whole)
+        ended = None
+        for number in range(60):
+            try:
+                slow.sendall(whole[number : number + 1])
+            except OSError:
+                ended = number
+                break
+            assert httpx.get(f"{made.url}/healthz", timeout=20).status_code == 200
+            time.sleep(1)
+        assert ended is not None
+        assert b" 408 " in half.recv(4096)
+        made.process.send_signal(signal.SIGTERM)
+        assert made.process.wait(120) == 0

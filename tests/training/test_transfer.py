@@ -1,0 +1,136 @@
+"""Beginning from weights: what fits is taken, tokens are matched by what they spell, and the rest is said."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from clearhead.data import DataSettings, TokenizerSettings
+from clearhead.errors import InputError
+from clearhead.model import build, configure
+from clearhead.run import Run
+from clearhead.tokenizer import Characters
+from clearhead.training.config import Recipe, TrainingSettings
+from clearhead.training.loop import Loop
+from clearhead.training.optimizer import height
+from clearhead.training.session import train
+from clearhead.training.transfer import copy_rows, fate_lines, take_over
+from tests.decoding.models import opinionated, write_run
+from tests.training import small
+
+
+def test_rows_follow_their_tokens_into_another_vocabulary() -> None:
+    old, new = Characters("abc"), Characters("xbca", special=("<s>", "<pad>", "</s>", "<unk>"))
+    theirs = torch.arange(old.size * 2.0).view(-1, 2)
+    tensor = torch.full((new.size, 2), -1.0)
+    assert copy_rows(tensor, theirs, new, old) == "7 of 8 tokens taken, the rest new"
+    for text in "abc":
+        assert tensor[new.encode_ordinary(text)[0]].equal(theirs[old.encode_ordinary(text)[0]])
+    for name in ("<s>", "<pad>", "</s>", "<unk>"):
+        assert tensor[new.special[name]].equal(theirs[old.special[name]])
+    assert tensor[new.encode_ordinary("x")[0]].tolist() == [-1, -1]
+
+
+def test_disjoint_vocabularies_share_nothing_but_their_marks() -> None:
+    old, new = Characters("abc"), Characters("xyz")
+    tensor = torch.full((new.size, 2), -1.0)
+    assert copy_rows(tensor, torch.zeros(old.size, 2), new, old) == "4 of 7 tokens taken, the rest new"
+    bare = Characters("xyz", special=())
+    with_unknown = torch.full((bare.size, 2), -1.0)
+    assert copy_rows(with_unknown, torch.zeros(old.size, 2), bare, old) == "new: none of its 3 tokens is there"
+    assert with_unknown.eq(-1).all()
+
+
+def test_what_does_not_fit_is_named_in_one_table(tmp_path: Path) -> None:
+    old = Characters("abc")
+    sizes: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "kind": "encoder", "vocab_size": old.size}
+    theirs = opinionated(1, **sizes, encoder_layers=2, head={"kind": "tokens", "classes": 5, "bias": False}).float()
+    run = Run(write_run(tmp_path / "run", theirs, old))
+    ours = build(configure("tiny", **sizes, encoder_layers=3, head={"kind": "pooled", "classes": 5}))
+    before = {name: tensor.clone() for name, tensor in ours.state_dict().items()}
+    fates = {fate.name: fate.what for fate in take_over(ours, old, None, run)}
+    for name, tensor in ours.state_dict().items():
+        wanted = theirs.state_dict()[name] if fates[name] == "taken" else before[name]
+        assert tensor.equal(wanted), name
+    assert fates["encoder.layers.1.feed_forward.inner.weight"] == "taken"
+    assert fates["encoder.layers.2.feed_forward.inner.weight"] == "new: there is no such tensor there"
+    assert fates["output.classify.weight"] == "taken"
+    lines = fate_lines(take_over(ours, old, None, run))
+    assert any("output.transform.weight" in line and "16×16" in line for line in lines)
+    wide = build(configure("tiny", **{**sizes, "d_model": 32}, head={"kind": "pooled", "classes": 3}))
+    with pytest.raises(InputError, match="not one matrix fits"):
+        take_over(wide, old, None, run)
+
+
+def labelled(tmp_path: Path, **training: Any) -> Recipe:
+    lines = [f"{'abc'[n % 3] * (n % 4 + 1)} {n % 2}\t{'odd' if n % 2 else 'even'}" for n in range(80)]
+    (tmp_path / "data.tsv").write_text("\n".join(lines) + "\n")
+    usual: dict[str, Any] = {"steps": 12, "max_tokens": 100, "peak": 1e-3, "warmup": 2, "threads": 1}
+    settings = TrainingSettings(**{**usual, "checkpoint_every": 4, **training})
+    return Recipe(DataSettings(labelled=str(tmp_path / "data.tsv")), {}, TokenizerSettings(), settings)
+
+
+@pytest.fixture
+def body(tmp_path: Path) -> Path:
+    tokenizer = Characters("abc 01")
+    model = opinionated(
+        2, kind="encoder", vocab_size=tokenizer.size, head={"kind": "masked", "bias": True}, encoder_layers=2
+    ).float()
+    return write_run(tmp_path / "body", model, tokenizer)
+
+
+def test_a_recipe_without_a_model_takes_body_and_tokenizer(tmp_path: Path, body: Path) -> None:
+    outcome = train(labelled(tmp_path, steps=1, peak=1e-9), tmp_path / "run", quiet=True, start=body)
+    ours, theirs = outcome.run.weights("latest"), Run(body).weights()
+    assert outcome.run.tokenizer().to_json() == Run(body).tokenizer().to_json()
+    name = "encoder.layers.1.self_attention.query.weight"
+    assert torch.allclose(ours[name], theirs[name], atol=1e-6)
+    assert torch.allclose(ours["embedding.weight"], theirs["embedding.weight"], atol=1e-6)
+    log = (tmp_path / "run" / "train.log").read_text()
+    assert "output.classify.weight" in log
+    assert "left behind" in log
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
+def test_frozen_layers_stay_and_resuming_is_bit_exact(optimizer: str, tmp_path: Path, body: Path) -> None:
+    changes = {"freeze": ("embedding.*", "encoder.layers.0.*"), "layer_decay": 0.5, "optimizer": optimizer}
+    whole = train(labelled(tmp_path, **changes), tmp_path / "whole", quiet=True, start=body)
+
+    def stop(loop: Loop) -> None:
+        if loop.progress.step == 5:
+            loop.stop = "enough"
+
+    broken = labelled(tmp_path, **changes)
+    train(broken, tmp_path / "parts", quiet=True, start=body, attach=lambda splits, log: [stop])
+    again = train(broken, tmp_path / "parts", quiet=True, start=body)
+    first, second, theirs = whole.run.weights("latest"), again.run.weights("latest"), Run(body).weights()
+    for name, tensor in first.items():
+        assert tensor.equal(second[name]), name
+        if name.startswith(("embedding.", "encoder.layers.0.")):
+            assert tensor.equal(theirs[name]), name
+        elif name.startswith("encoder.layers.1.") and name.endswith("weight"):
+            assert not tensor.equal(theirs[name]), name
+
+
+def test_lower_layers_have_lower_rates() -> None:
+    model = small.model()
+    settings = TrainingSettings(steps=4, max_tokens=96, schedule="constant", peak=1.0, warmup=1, layer_decay=0.5)
+    loop = Loop(model, small.splits().train, settings)
+    loop.one_update()
+    names = {id(p): name for name, p in model.named_parameters()}
+    rates = {names[id(p)]: g["lr"] for o in loop.optimizers for g in o.param_groups for p in g["params"]}
+    assert rates.keys() == dict(model.named_parameters()).keys()
+    assert rates["embedding.weight"] == 0.125  # below the encoder's layer, which is below the decoder's
+    assert rates["encoder.layers.0.feed_forward.inner.weight"] == 0.25
+    assert rates["decoder.layers.0.feed_forward.inner.weight"] == 0.5
+    assert rates["decoder.norm.weight"] == 1.0
+    assert height(model, "output.bias") == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"), [("nothing.*", "no parameter is called 'nothing"), ("*", "leaves nothing to train")]
+)
+def test_a_pattern_that_freezes_nothing_or_all_is_refused(pattern: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=said):
+        train(small.recipe(freeze=(pattern,)), tmp_path / "run", quiet=True)
