@@ -207,7 +207,7 @@ def main() -> None:
     if asked.plain:
         plain(asked.plain[0], int(asked.plain[1]))
     elif asked.load:
-        print(json.dumps(load(*asked.load, json.load(sys.stdin))))
+        print(json.dumps(load(asked.load[0], asked.load[1], json.load(sys.stdin))))
     else:
         from clearhead.machine import machine
 

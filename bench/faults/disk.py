@@ -59,7 +59,7 @@ COMMANDS = {  # what else writes files, seen from a folder with a run, an encode
 NOTHING = "it writes to standard output only: see mistakes_of_surroundings for a full one"
 SAME = "what it writes is the learner's progress, by the one function that `learn start` writes it with"
 LAB = "what it writes can be measured again; on a read-only disk it is tried in mistakes_of_surroundings"
-ELSEWHERE = {
+ELSEWHERE: dict[tuple[str, ...], str] = {
     **{(name,): NOTHING for name in ("shapes", "profile", "translate", "generate", "score", "evaluate", "checkpoints")},
     **{("tokenizer", name): NOTHING for name in ("encode", "decode", "explain", "info")},
     **{("learn", name): NOTHING for name in ("solution", "list", "grade")},

@@ -126,7 +126,7 @@ COMMANDS = {
 NEW = "it makes a new run by training, as `train` does; one that is there is gone on with, which is tried as `train`"
 OTHERS = "it reads files of others, not of a run: see fuzz"
 COURSE = "it reads the folder of a learner, not a run: tests/learn"
-ELSEWHERE = {
+ELSEWHERE: dict[tuple[str, ...], str] = {
     ("demo",): NEW,
     ("import",): OTHERS,
     ("doctor",): "it reads modules, not runs",

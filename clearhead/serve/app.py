@@ -8,7 +8,7 @@ import asyncio
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -188,13 +188,15 @@ class App:
 
     # ---- what does -------------------------------------------------------------------------------------------------
 
-    async def told(self, desk: Any, wanted: Sequence[Any], receive: Any) -> AsyncIterator[tuple[int, Any]]:
+    async def told(self, desk: Any, wanted: Sequence[Any], receive: Any) -> AsyncGenerator[tuple[int, Any], None]:
         """What the worker tells of each text, as it comes, until closed; a client that leaves, or the deadline, ends
         the work for it."""
         events: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
-        jobs = [
-            Job(one, lambda what, number=number: events.put_nowait((number, what))) for number, one in enumerate(wanted)
-        ]
+
+        def teller(number: int) -> Callable[[Any], None]:
+            return lambda what: events.put_nowait((number, what))
+
+        jobs = [Job(one, teller(number)) for number, one in enumerate(wanted)]
         loop = asyncio.get_running_loop()
 
         async def until_gone() -> None:

@@ -33,6 +33,7 @@ def run_small(name: str, tmp_path: Path, seeds: int = 1, **changes: Any) -> Resu
     object.__setattr__(experiment, "quick", sizes | changes)
     try:
         results = run(experiment, tmp_path, quick=True, seeds=seeds, jobs=1)
+        assert results is not None
         assert all(verdict.sentence for verdict in experiment.verdicts(results))
         assert experiment.headline(results)
         assert experiment.figure(results).axes

@@ -61,6 +61,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         object.__setattr__(experiment, "measure", numerics.measure)
     assert {path: path.read_bytes() for path in kept} == kept
     # the interrupted one was measured again, the others once
+    assert results is not None
     assert sorted(cell.numbers["loss"] for cell in results.cells) == [1, 2, 3, *range(5, len(experiment.arms) + 2)]
 
 
@@ -82,8 +83,11 @@ def test_pilots_are_not_reported(tmp_path: Path) -> None:
     assert reported is not None
     assert {cell.seed for cell in reported.cells} == {FIRST_SEED}
     pilot = runner.run(experiment, tmp_path, quick=True, seeds=3, jobs=1, pilot=True)  # found, not measured again
+    assert pilot is not None
     assert {cell.seed for cell in pilot.cells} == {1, 2, 3}
-    assert {cell.seed for cell in runner.run(experiment, tmp_path, True, 1, 1).cells} == {FIRST_SEED}
+    counted = runner.run(experiment, tmp_path, True, 1, 1)
+    assert counted is not None
+    assert {cell.seed for cell in counted.cells} == {FIRST_SEED}
 
 
 def test_workers_write_the_same_numbers(tmp_path: Path) -> None:

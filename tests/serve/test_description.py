@@ -19,7 +19,7 @@ def description(served: Served) -> Any:
     return httpx.get(f"{served.url}/openapi.json").json()
 
 
-ASKED = {
+ASKED: dict[str, dict[str, Any]] = {
     "/v1/completions": {"model": "text", "prompt": "the", "max_tokens": 3, "logprobs": 2},
     "/v1/embeddings": {"model": "vectors", "input": ["the cat", "a dog"]},
     "/translate": {"text": "the cat", "n_best": 2, "alignment": True},

@@ -42,7 +42,7 @@ def test_every_answer_under_load_is_the_one_alone(served: Served, runs: list[Pat
     pairs, text, vectors = (clearhead.load(run, threads=1) for run in runs[:3])
     asked: list[tuple[str, Any, Any]] = []
     for number, one in enumerate(texts):
-        beams = {"beam_size": 1 + number % 3}
+        beams: dict[str, Any] = {"beam_size": 1 + number % 3}
         alone = pairs.translate(one, **beams)[0]
         asked.append(("/translate", {"text": one, **beams}, (alone.text, alone.log_prob)))
         how: dict[str, Any] = {"temperature": 0.5 * (number % 3), "seed": number, "max_tokens": 5 + number % 20}
@@ -130,10 +130,10 @@ def test_damaged_bodies_are_refused(served: Served) -> None:
     with httpx.Client(timeout=30) as client:
         bodies = [b"", b"[]", b"null", b"1", b'"x"', b"{", b"[" * 60_000, b'{"a":NaN}', b"\xff\xfe", b'{"model":1e999}']
         for _ in range(150):
-            body = bytearray(good)
+            damaged = bytearray(good)
             for _ in range(chance.randrange(1, 5)):
-                body[chance.randrange(len(body))] = chance.randrange(256)
-            bodies.append(bytes(body))
+                damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+            bodies.append(bytes(damaged))
         seen = set()
         for path in ("/v1/completions", "/v1/embeddings", "/translate", "/predict"):
             for body in bodies:
