@@ -184,12 +184,20 @@ class TokenizerSettings:
     path: str | None = None  # a tokenizer that exists already: tokenizer.json, vocab.json or .tiktoken
     apart: bool = False  # the source of parallel text has a vocabulary of its own, and `path` is the target's
     source_path: str | None = None  # the source's, if it exists already; else it is learned as the target's is
+    normalize: Literal["none", "NFC", "NFKC"] = "none"  # the form of Unicode in which texts are read, …
+    lowercase: bool = False  # … and whether in small letters; both belong to the tokenizer, so translate does it too
     dropout: float = 0.0  # share of merges left out while training on parallel text, other ones in every epoch
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        return (*([] if self.normalize == "none" else [self.normalize]), *(["lowercase"] if self.lowercase else []))
 
     def __post_init__(self) -> None:
         require_numbers(self, "tokenizer.")
         if self.vocab_size < 1:
             raise InputError(f"tokenizer.vocab_size must be at least 1, not {self.vocab_size}")
+        if self.path is not None and (self.lowercase or self.normalize != "none"):
+            raise InputError("tokenizer.lowercase and normalize are for one that is learned; the one of path has its own")
         if self.source_path is not None and not self.apart:
             raise InputError("tokenizer.source_path is for two vocabularies: give tokenizer.apart = true, too")
         if not 0 <= self.dropout < 1:

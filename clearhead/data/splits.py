@@ -134,7 +134,7 @@ def description_of(tokenizer: Tokenizer | None) -> str:
     """A sum of all that the ids of a text depend on."""
     if tokenizer is None:
         return ""
-    content = repr((tokenizer.to_json(), tokenizer.marks, tokenizer.around))
+    content = repr((tokenizer.to_json(), tokenizer.marks, tokenizer.around, tokenizer.forms))
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
 
 

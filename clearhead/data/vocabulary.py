@@ -37,9 +37,16 @@ def get_tokenizer(
     kind = asked.kind or usual
     if kind == "integers":
         raise InputError("tokenizer.kind = 'integers' is for the tasks on lists: copy, reverse, sort and count")
+    former = tokenizers.Characters("")  # which has no word of its own to say, only forms
+    former.forms = asked.forms
+    formed = map(former.formed, texts) if asked.forms else texts
+    found: Tokenizer
     if kind == "characters":
-        return tokenizers.Characters.train(texts, special)
-    return tokenizers.train(texts, asked.vocab_size, special=special, pattern=asked.pattern)
+        found = tokenizers.Characters.train(formed, special)
+    else:
+        found = tokenizers.train(formed, asked.vocab_size, special=special, pattern=asked.pattern)
+    found.forms = asked.forms
+    return found
 
 
 def learned(

@@ -44,6 +44,8 @@ class Characters(Tokenizer):
     def encode_ordinary(self, text: str, *, dropout: float = 0.0, generator: random.Random | None = None) -> list[int]:
         """The ids of the characters; one that is not in the vocabulary is `<unk>`, or refused where that is absent."""
         refuse_dropout(dropout)
+        if self.forms:
+            text = self.formed(text)
         try:
             return [self._ids[character] for character in text]
         except KeyError as error:
