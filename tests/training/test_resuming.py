@@ -15,7 +15,7 @@ from clearhead.data import DataSettings, TokenizerSettings
 from clearhead.decoding.judge import judge
 from clearhead.errors import InputError
 from clearhead.run import Run
-from clearhead.training import resuming
+from clearhead.data import store
 from clearhead.training.checkpoint import Checkpoints
 from clearhead.training.config import Recipe, TrainingSettings, load_recipe
 from clearhead.training.distributed import Ranks
@@ -138,13 +138,13 @@ def test_an_epoch_begins_once_even_if_killed_before_it_is_saved() -> None:
 def test_a_file_is_read_again_only_if_size_or_time_differ(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs(folder, 2)
     read: list[str] = []
-    real = resuming.digest
+    real = store.digest
 
-    def digest(path: Path, size: int) -> str:
+    def digest(path: Path, size: int | None = None) -> str:
         read.append(path.name)
         return real(path, size)
 
-    monkeypatch.setattr(resuming, "digest", digest)
+    monkeypatch.setattr(store, "digest", digest)
     pairs(folder, 3)
     assert read == []
     os.utime(folder / "target", ns=(1, 1))
