@@ -128,7 +128,7 @@ def nanogpt_child(path: str, run: str) -> dict[str, float]:
 
 
 def datasets_child(path: str, run: str) -> dict[str, float]:
-    """`datasets` reads the lines, `tokenizers` encodes them in as many processes as there are cores; both keep a cache."""
+    """`datasets` reads the lines, `tokenizers` encodes them in a process for each core; what they make is cached."""
     os.environ["HF_DATASETS_CACHE"] = str(Path(run) / "hf")
     os.environ["HF_HUB_OFFLINE"] = "1"
     import datasets
@@ -228,7 +228,9 @@ def main() -> None:
     from clearhead.machine import machine
 
     print(machine())
-    print("\n| corpus | prepared, 1 core, s | 2 cores | ratio | warm first update | 2 ranks, cold | peak MB cold | warm |")
+    print(
+        "\n| corpus | prepared, 1 core, s | 2 cores | ratio | warm first update | 2 ranks, cold | peak MB cold | warm |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     rows: list[str] = []
     for size in chosen.sizes:

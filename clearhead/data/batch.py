@@ -1,8 +1,8 @@
 """A batch: what goes into a model and what should come out, as tensors; and how sequences of many lengths become one.
 
 Text is turned into ids once (once an epoch, where merges are dropped at random), and the ids of all examples lie one
-after the other in a single array (`Ragged`), in memory or in a file that is mapped into it (`store.py`). A batch is then
-a few NumPy operations, whatever the number of tokens: no Python runs for each of them.
+after the other in a single array (`Ragged`), in memory or in a file mapped into it (`store.py`). A batch is then a few
+NumPy operations, whatever the number of tokens: no Python runs for each of them.
 """
 
 import mmap

@@ -93,7 +93,11 @@ class Origin:
 
 
 def origin_of(
-    files: str, names: Sequence[str], note: Note, tally: Tally | Sequence[Skipped], weights: Sequence[float] | None = None
+    files: str,
+    names: Sequence[str],
+    note: Note,
+    tally: Tally | Sequence[Skipped],
+    weights: Sequence[float] | None = None,
 ) -> Origin:
     skipped = tally.skipped() if isinstance(tally, Tally) else list(tally)
     skipped += [Skipped(count, reason, first, what) for reason, what, count, first in note.dropped]

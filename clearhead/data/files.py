@@ -140,7 +140,7 @@ def text_lines(path: Path) -> Iterator[str]:
 
 
 def some_lines(path: Path, strict: bool) -> Iterator[str | None]:
-    """The same, where a line that is not UTF-8 is None, unless `strict` or there are many, and JSON lines are refused."""
+    """The same, where a line that is not UTF-8 is None, unless `strict` or there are many. JSON lines are refused."""
     first: tuple[int, bytes] | None = None
     number = broken = 0
     start: list[str | None] = []
@@ -215,6 +215,6 @@ def refuse_json_lines(path: Path, lines: Iterable[str | None]) -> None:
     if seen > 1 and keys:
         key = "text" if "text" in keys else min(keys)
         raise InputError(
-            f"{path}: JSON lines, and text is wanted; name the file .jsonl and its field, data.text_column = {key!r}, or "
+            f"{path}: JSON lines, and text is wanted; name it .jsonl and its field, data.text_column = {key!r}, or "
             f"take the text out, for example with `jq -r .{key}` (they have the keys {', '.join(sorted(keys))})"
         )

@@ -169,7 +169,9 @@ class Labelled:
         self.blocks = count_blocks(len(self))
 
     @classmethod
-    def of(cls, rows: Sequence[Row], tokenizer: Tokenizer, labels: Sequence[str], longest: int, files: str) -> "Labelled":
+    def of(
+        cls, rows: Sequence[Row], tokenizer: Tokenizer, labels: Sequence[str], longest: int, files: str
+    ) -> "Labelled":
         """A dataset of rows in memory."""
         places = {name: place for place, name in enumerate(labels)}
         chunk, note = LabelledEncoder(tokenizer, longest)([(0, (row, places[row.label])) for row in rows], False, files)

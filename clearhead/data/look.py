@@ -107,8 +107,7 @@ def oddity(character: str) -> str | None:
         return "U+FFFD what could not be decoded"
     kind = ODD.get(unicodedata.category(character))
     if kind is None and unicodedata.normalize("NFKC", character) != character:
-        kind = "another form in NFKC"
-        return kind
+        return "another form in NFKC"
     return None if kind is None else f"U+{ord(character):04X} {kind}"
 
 
@@ -132,4 +131,6 @@ def shown(data: Dataset, index: int, seed: int = 0) -> list[tuple[str, Sequence[
 
 
 def piece(tokenizer: Tokenizer, token: int) -> str:
-    return tokenizer.token_bytes(token).decode("utf-8", "replace").replace(" ", "␣").replace("\n", "⏎").replace("\t", "→")
+    return (
+        tokenizer.token_bytes(token).decode("utf-8", "replace").replace(" ", "␣").replace("\n", "⏎").replace("\t", "→")
+    )

@@ -93,8 +93,8 @@ def members(sizes: Sequence[int], weights: Sequence[float] | None, seed: int, ep
     """The examples of a block, of corpora of these sizes that lie one after the other.
 
     Without weights, an epoch has every example once. With them, it has as many examples as there are, of which each
-    corpus gives its share (rounded to whole examples): from its own endless row of shuffled passes, which the next epoch
-    goes on with. So a small corpus is repeated, and of a large one nothing is left out for ever.
+    corpus gives its share (rounded to whole examples): from its own endless row of shuffled passes, which the next
+    epoch goes on with. So a small corpus is repeated, and of a large one nothing is left out for ever.
     """
     total = sum(sizes)
     places = np.arange(block * BLOCK, min(total, (block + 1) * BLOCK))

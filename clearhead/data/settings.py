@@ -20,7 +20,9 @@ class DataSettings:
 
     ELSEWHERE: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("csv", "jsonl", "pairs"), "'tsv', whose file may be .tsv, .csv or .jsonl"),
-        **dict.fromkeys(("train_file", "dataset", "file", "path"), "'text', 'tsv', 'labelled' or 'source' and 'target'"),
+        **dict.fromkeys(
+            ("train_file", "dataset", "file", "path"), "'text', 'tsv', 'labelled' or 'source' and 'target'"
+        ),
     }
 
     task: Literal["copy", "reverse", "sort", "count", "dates", "languages", "masked"] | None = None
@@ -197,7 +199,9 @@ class TokenizerSettings:
         if self.vocab_size < 1:
             raise InputError(f"tokenizer.vocab_size must be at least 1, not {self.vocab_size}")
         if self.path is not None and (self.lowercase or self.normalize != "none"):
-            raise InputError("tokenizer.lowercase and normalize are for one that is learned; the one of path has its own")
+            raise InputError(
+                "tokenizer.lowercase and normalize are for one that is learned; the one of path has its own"
+            )
         if self.source_path is not None and not self.apart:
             raise InputError("tokenizer.source_path is for two vocabularies: give tokenizer.apart = true, too")
         if not 0 <= self.dropout < 1:

@@ -195,9 +195,7 @@ class FromFiles:
             numbers = {
                 number: self.labels.index(label) for label, number in about["numbers"].items() if label in self.labels
             }
-            return Labelled(
-                columns, origin, self.tokenizer, numbers, about["pairs"], self.labels, settings.max_length
-            )
+            return Labelled(columns, origin, self.tokenizer, numbers, about["pairs"], self.labels, settings.max_length)
         dropout = self.dropout if part == "train" else 0.0
         return Pairs(columns, origin, self.tokenizer, self.own, settings.max_length, dropout)
 

@@ -1,7 +1,7 @@
 """Files with columns: TSV, CSV with quotes, and JSON lines, told apart by how their names end; plain or gzip.
 
-A column is chosen by its name (in the first line, or as a field of the JSON objects) or by its number from 1. Where none
-is chosen, the usual names are looked for, then the usual places. What is left out is said; what does not fit is refused
+A column is chosen by its name (in the first line, or as a field of the JSON objects) or by its number from 1. Where
+none is chosen, the usual names are looked for, then the usual places. What is left out is said; what does not fit is refused
 with its line.
 """
 
@@ -17,7 +17,9 @@ from clearhead.errors import InputError, require
 from clearhead.reading import LONGEST_LINE
 
 Column = int | str
-Cells = tuple[int, list[str | None] | None]  # the line, and the chosen cells in order; none: a blank line; None: not UTF-8
+Cells = tuple[
+    int, list[str | None] | None
+]  # the line, and the chosen cells in order; none: a blank line; None: not UTF-8
 
 ENDINGS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
@@ -127,7 +129,9 @@ def fields_of(row: dict[str, object], wanted: Wanted, path: Path) -> list[str | 
         require(not isinstance(name, int), f"{path}: data.{key} = {name!r}: JSON lines have names, not numbers")
         missing = name not in row and (name is not None or usual not in wanted.optional)
         known = ", ".join(row)[:200]
-        require(not missing, f"{path}: no field {name or usual!r}; its objects have: {known} (data.{key} names another)")
+        require(
+            not missing, f"{path}: no field {name or usual!r}; its objects have: {known} (data.{key} names another)"
+        )
         found.append(None if name is None else str(name))
     return found
 

@@ -3,8 +3,8 @@
 The documents lie one after the other in a stream of ids, which is cut into windows. Nothing is padded (but the very
 last window), and as several documents may share a window, each position is given the number of its document: the
 model then lets none look into its neighbour. For training, the cuts are shifted by a random amount in every epoch, so
-that a token is seen once an epoch (but for a rest at either end), each time at another place of its window. Corpora that
-are mixed by weight are streams of their own.
+that a token is seen once an epoch (but for a rest at either end), each time at another place of its window. Corpora
+that are mixed by weight are streams of their own.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,8 +27,8 @@ SHIFT = 1  # what a random generator is for
 
 
 class TextEncoder:
-    """Pieces of documents into columns: all ids in a row, and where in the stream each document ends. Of a document that
-    is kept `apart` the ids stand between <s> and </s>, or between twice the one mark of a vocabulary like GPT-2's. If
+    """Pieces of documents into columns: all ids in a row, and where in the stream each document ends. Of a document
+    that is kept `apart` the ids stand between <s> and </s>, or between twice the one mark of a vocabulary like GPT-2's. If
     `next_tokens`, the last id of a document is no part of the stream: nothing follows that it could predict."""
 
     def __init__(self, tokenizer: Tokenizer, apart: bool, next_tokens: bool, min_length: int = 1) -> None:

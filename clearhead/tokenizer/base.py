@@ -121,7 +121,7 @@ class Tokenizer(ABC):
     def formed(self, text: str) -> str:
         """The text as it is read: in a normal form of Unicode, or in small letters, if it was learned so."""
         for form in self.forms:
-            text = text.replace("Σ", "σ").lower() if form == LOWER else unicodedata.normalize(form, text)
+            text = text.replace("Σ", "σ").lower() if form == LOWER else unicodedata.normalize(form, text)  # type: ignore[arg-type]
         return text
 
     @cached_property

@@ -23,7 +23,6 @@ from clearhead.run import DATA_FILES
 from clearhead.training.config import Recipe
 from clearhead.training.loop import Progress
 
-
 # What makes another run of it: tables or keys by how their path begins, and those among them that do not.
 SAME = (
     *("model.", "tokenizer.", "data.task", "data.symbols", "data.documents", "data.labels"),

@@ -21,7 +21,7 @@ from clearhead.tokenizer import Characters, load
 LETTERS = Characters([chr(code) for code in range(32, 383)] + ["\n"])
 Write = Callable[[str, str | bytes], str]
 
-PAIRS = [(f"one, {i} \"quoted\"", f"zwei; {i}") for i in range(30)] + [("two\nlines", "zwei\nZeilen")]
+PAIRS = [(f'one, {i} "quoted"', f"zwei; {i}") for i in range(30)] + [("two\nlines", "zwei\nZeilen")]
 
 
 @pytest.fixture
@@ -94,7 +94,12 @@ def test_text_and_labels_in_every_form(write: Write) -> None:
         ("a.csv", 'a,b\n"x,y\n', {}, r"a.csv, line 2: not CSV"),
         ("a.csv", "a,b\nx\n", {}, r"a.csv, line 2: 1 columns; wanted 2"),
         ("a.csv", b"a,b\ncaf\xe9,x\n", {}, r"a.csv, line 2: not UTF-8: byte 0xE9"),
-        ("a.csv", "a,b\nx,y\n", {"source_column": "c", "target_column": "a"}, r"no column 'c'; its first line has: a, b"),
+        (
+            "a.csv",
+            "a,b\nx,y\n",
+            {"source_column": "c", "target_column": "a"},
+            r"no column 'c'; its first line has: a, b",
+        ),
         ("a.csv", "a,b\nx,y\n", {"source_column": "a"}, r"data.target_column is not said"),
         ("a.jsonl", '{"source": "x"}\n', {}, r"no field 'target'; its objects have: source .data.target_column names"),
         ("a.jsonl", '{"source": "x", "target": null}\n', {}, r"line 1: the field 'target' .* is null; wanted a string"),
@@ -135,7 +140,9 @@ def shares(data: Any, seed: int, epoch: int, block: int | None = None) -> tuple[
             tokens = data.collate(batch, seed, epoch).inputs["tokens" if data.kind == "decoder" else "source"].numpy()
             for number, letter in enumerate("abc"):
                 (token,) = data.tokenizer.encode(letter)
-                found[number] += ((tokens == token).sum(1) > (tokens.shape[1] // 2 if data.kind == "decoder" else 0)).sum()
+                found[number] += (
+                    (tokens == token).sum(1) > (tokens.shape[1] // 2 if data.kind == "decoder" else 0)
+                ).sum()
     return (found / found.sum()).tolist(), plans
 
 
@@ -239,7 +246,10 @@ def test_small_letters_and_forms_belong_to_the_tokenizer(write: Write, tmp_path:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"tsv": ("a", "b"), "weights": (1.0,)}, r"data.weights must be a number above 0 for each corpus, not \[1.0\] for 2"),
+        (
+            {"tsv": ("a", "b"), "weights": (1.0,)},
+            r"data.weights must be a number above 0 for each corpus, not \[1.0\] for 2",
+        ),
         ({"tsv": ("a", "b"), "weights": (1.0, 0.0)}, "data.weights must be a number above 0"),
         ({"source": ("a", "b"), "target": "c"}, "data.source 2 and data.target 1 files: as many are wanted"),
         ({"tsv": "a", "max_ratio": 0.5}, "data.max_ratio must be at least 1, not 0.5"),

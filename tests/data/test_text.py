@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import clearhead
 from clearhead.data import IGNORE, DataSettings, TokenizerSettings, build
-from clearhead.data.masked import MASK, MaskedTokens, chances
 from clearhead.data.batch import Skipped, Tally
 from clearhead.data.files import find
+from clearhead.data.masked import MASK, MaskedTokens, chances
 from clearhead.data.text import read_text
 from clearhead.data.windows import NextTokens
 from clearhead.errors import InputError

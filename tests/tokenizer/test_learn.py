@@ -120,7 +120,7 @@ def test_an_iterator_is_read_no_faster_than_it_is_counted(monkeypatch: pytest.Mo
 def test_a_file_in_blocks_has_the_words_of_the_whole_file(pattern: str, text: str, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus, "BLOCK", block)
-        read, given = list(corpus._blocks(io.BytesIO(text.encode()))), list(corpus._parts(text))
+        read, given = list(corpus.blocks(io.BytesIO(text.encode()))), list(corpus.parts(text))
     splitter = Splitter(pattern)
     for parts in (read, given):
         assert "".join(parts) == text
@@ -130,9 +130,9 @@ def test_a_file_in_blocks_has_the_words_of_the_whole_file(pattern: str, text: st
 def test_blocks_do_get_cut_and_a_text_without_a_place_to_cut_is_cut_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "BLOCK", 10)
     monkeypatch.setattr(corpus, "LARGEST", 40)
-    assert max(map(len, corpus._blocks(io.BytesIO(b"some words " * 30)))) < 30
-    assert max(map(len, corpus._blocks(io.BytesIO("。".encode() * 400)))) < 60
-    assert max(map(len, corpus._parts("some words " * 30))) < 30
+    assert max(map(len, corpus.blocks(io.BytesIO(b"some words " * 30)))) < 30
+    assert max(map(len, corpus.blocks(io.BytesIO("。".encode() * 400)))) < 60
+    assert max(map(len, corpus.parts("some words " * 30))) < 30
 
 
 def test_bytes_that_are_no_text_are_learned_as_bytes(tmp_path: Path) -> None:

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from clearhead.data import DataSettings, TokenizerSettings
+from clearhead.data import DataSettings, TokenizerSettings, store
 from clearhead.decoding.judge import judge
 from clearhead.errors import InputError
 from clearhead.run import Run
-from clearhead.data import store
 from clearhead.training.checkpoint import Checkpoints
 from clearhead.training.config import Recipe, TrainingSettings, load_recipe
 from clearhead.training.distributed import Ranks
