@@ -43,8 +43,8 @@ def special(tokenizer: Tokenizer, role: str) -> int:
 
 class PairEncoder:
     """Pairs of texts into columns of ids, in whichever process it is called. Those with more than `max_length` tokens
-    on a side, `</s>` included, stay texts only: `examples` shows them, but no batch holds them. Of training pairs, those
-    that are too short or too unequal are left out as well."""
+    on a side, `</s>` included, stay texts only: `examples` shows them, but no batch holds them. Of training pairs,
+    those that are too short or too unequal are left out as well."""
 
     def __init__(
         self,

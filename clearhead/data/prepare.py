@@ -1,8 +1,8 @@
 """From files to a token store: read in a stream, cut into blocks, encoded on all cores, written in order.
 
 The reading is done here, once over the text for each thing that must be known first: how long a stream is (to cut off
-its validation), which words there are (to learn a tokenizer), the ids. All passes read by the same code and see the same
-rows in the same order, so a killed preparation reads again what it had, which is quick, and encodes only what it had
+its validation), which words there are (to learn a tokenizer), the ids. All passes read by the same code and see the
+same rows in the same order, so a killed preparation reads again what it had, which is quick, and encodes only what it had
 not. Encoding is all but a tenth of the work, and each block of it is independent.
 """
 

@@ -1,8 +1,8 @@
 """Files with columns: TSV, CSV with quotes, and JSON lines, told apart by how their names end; plain or gzip.
 
 A column is chosen by its name (in the first line, or as a field of the JSON objects) or by its number from 1. Where
-none is chosen, the usual names are looked for, then the usual places. What is left out is said; what does not fit is refused
-with its line.
+none is chosen, the usual names are looked for, then the usual places. What is left out is said; what does not fit is
+refused with its line.
 """
 
 import csv

@@ -28,8 +28,8 @@ SHIFT = 1  # what a random generator is for
 
 class TextEncoder:
     """Pieces of documents into columns: all ids in a row, and where in the stream each document ends. Of a document
-    that is kept `apart` the ids stand between <s> and </s>, or between twice the one mark of a vocabulary like GPT-2's. If
-    `next_tokens`, the last id of a document is no part of the stream: nothing follows that it could predict."""
+    that is kept `apart` the ids stand between <s> and </s>, or between twice the one mark of a vocabulary like GPT-2's.
+    If `next_tokens`, the last id of a document is no part of the stream: nothing follows that it could predict."""
 
     def __init__(self, tokenizer: Tokenizer, apart: bool, next_tokens: bool, min_length: int = 1) -> None:
         self.tokenizer, self.next_tokens, self.min_length = tokenizer, next_tokens, min_length

@@ -214,7 +214,7 @@ def test_a_long_text_in_pieces_is_the_text_in_one(
     assert pieces.train.ids().tolist() == whole.train.ids().tolist()
     assert pieces.train.numbers().tolist() == whole.train.numbers().tolist()
     assert isinstance(pieces.validation, Windows)
-    joined = "".join(pieces.validation.documents())
+    joined = "\n".join(pieces.validation.documents())
     assert joined.split() == (tmp_path / "a.txt").read_text().split()
 
 
