@@ -2,8 +2,8 @@
 
 The reading is done here, once over the text for each thing that must be known first: how long a stream is (to cut off
 its validation), which words there are (to learn a tokenizer), the ids. All passes read by the same code and see the
-same rows in the same order, so a killed preparation reads again what it had, which is quick, and encodes only what it had
-not. Encoding is all but a tenth of the work, and each block of it is independent.
+same rows in the same order, so a killed preparation reads again what it had, which is quick, and encodes only what it
+had not. Encoding is all but a tenth of the work, and each block of it is independent.
 """
 
 import sys

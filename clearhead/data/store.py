@@ -2,10 +2,10 @@
 
 A store is a folder in the cache, named after a sum of everything it was made of: the contents of the files, the
 tokenizer, the settings that say how they are read. It holds columns, each a plain array in a file of its own: the ids
-of all examples one after the other, where each example ends, the lines they come from. While it is made it only
-grows, and a journal, written after the columns are on the disk, says how far they are right: what a killed process wrote beyond
-that is cut off, and the work goes on there. Only what is complete gets its name, by a rename; what has it is believed
-as long as every file has the size it was written with (and, if asked, the same SHA-256).
+of all examples one after the other, where each example ends, the lines they come from. While it is made it only grows,
+and a journal, written after the columns are on the disk, says how far they are right: what a killed process wrote
+beyond that is cut off, and the work goes on there. Only what is complete gets its name, by a rename; what has it is
+believed as long as every file has the size it was written with (and, if asked, the same SHA-256).
 """
 
 import hashlib

@@ -35,7 +35,7 @@ def read_text(
     groups: Sequence[Sequence[Path]], settings: DataSettings, share: float | None, part: str, tally: Tally
 ) -> Iterator[tuple[str, int, Piece]]:
     """The pieces of all documents, each with its part and its corpus. What is not UTF-8 is left out and counted;
-    refused in validation and test, if there is much of it, or where a hole would stay unseen: in a stream or a block."""
+    refused in validation and test, if there is much of it, or where a hole would be unseen: in a stream or a block."""
     name = text_name(groups)
     if settings.documents == "none":
         streams = groups if settings.weights else [[path for paths in groups for path in paths]]

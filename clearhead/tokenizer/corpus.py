@@ -6,9 +6,11 @@ since counts are added up, neither the number of workers nor the order in which 
 """
 
 import codecs
+import ctypes
 import multiprocessing
 import os
 import re
+import signal
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -124,7 +126,11 @@ _WORK: list[Callable[[Any], Any]] = []  # in a worker: what it was started for; 
 
 
 def _work_on(work: Callable[[Any], Any]) -> None:
+    """In a worker, which ends with the process that started it however that ends, and leaves Ctrl-C to it."""
     _WORK[:] = [work]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if _CAN_FORK:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; it would else wait for work for ever
 
 
 def _worked_on(item: Any) -> Any:

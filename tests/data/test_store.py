@@ -4,6 +4,9 @@ import errno
 import hashlib
 import json
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -299,24 +302,54 @@ BEFORE = {
 }
 
 
-# ---- epochs in blocks ----------------------------------------------------------------------------------------------
+def test_a_killed_preparation_goes_on_and_leaves_no_process(tmp_path: Path, cache: Path) -> None:
+    settings = DataSettings(**write_pairs(tmp_path, 3000))
+    tokenizer = build(settings, asked=SMALL).tokenizer
+    wanted = contents(cache)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    program = (
+        "import sys, time; from clearhead.data import DataSettings, build; from clearhead.tokenizer import load\n"
+        "import clearhead.data.prepare as p, clearhead.data.store as s; p.BLOCK, s.EVERY = 3000, 0.0\n"
+        "work = p.Work.__call__; p.Work.__call__ = lambda self, block: (time.sleep(0.05), work(self, block))[1]\n"
+        "a = sys.argv[1] + '/a'\n"
+        "build(DataSettings(source=a + '.en', target=a + '.de'), load(sys.argv[1] + '/tokenizer.json'))"
+    )
+    other = tmp_path / "other"
+    command, env = [sys.executable, "-c", program, str(tmp_path)], {**os.environ, "CLEARHEAD_CACHE": str(other)}
+    for wait in (3, 12):
+        child = subprocess.Popen(command, env=env, start_new_session=True)
+        until = time.monotonic() + 60
+        while journal_of(other) < wait and time.monotonic() < until:
+            time.sleep(0.02)
+        child.kill()
+        child.wait()
+        assert not list((other / "stores").glob("[!.]*"))
+        until = time.monotonic() + 10
+        while members_of(child.pid) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not members_of(child.pid), "its workers have ended with it"
+    subprocess.run(command, env=env, check=True)
+    assert contents(other) == wanted
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_epoch_in_blocks_has_every_example_once(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearhead.data.plan.BLOCK", 64)
-    data = build(settings_of(kind, tmp_path), asked=SMALL).train
-    assert data.blocks == -(-len(data) // 64) > 1
-    orders = []
-    for epoch in (0, 1):
-        plans = [data.plan(5, epoch, 100, block) for block in range(data.blocks)]
-        found = [index for plan in plans for batch in plan for index in batch]
-        assert sorted(found) == list(range(len(data)))
-        first = [index for batch in plans[0] for index in batch]
-        assert max(first) > len(data) - 40, "a block is of the whole corpus, not of its beginning"
-        assert plans[1] == data.plan(5, epoch, 100, 1), "and known without the blocks before it"
-        orders.append(found)
-    assert orders[0] != orders[1]
+def journal_of(cache: Path) -> int:
+    """How many blocks a preparation has written down."""
+    for path in (cache / "stores").glob(".*.part/journal.json"):
+        return json.loads(path.read_text())["blocks"]
+    return 0
+
+
+def members_of(session: int) -> list[str]:
+    """The processes of a session that are alive."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(path.parent.name)
+    return found
 
 
 def test_memory_of_what_was_read_is_given_back(tmp_path: Path) -> None:
