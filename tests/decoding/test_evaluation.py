@@ -114,7 +114,9 @@ def test_labels_are_scored_as_by_hand(kind: str) -> None:
     rows, longest = [[7, 8, 9, 10], [11, 12], [13]], 4
 
     class Data:
-        def plan(self, seed: int, epoch: int, max_tokens: int) -> list[list[int]]:
+        blocks = 1
+
+        def plan(self, seed: int, epoch: int, max_tokens: int, block: int = 0) -> list[list[int]]:
             return [[2, 0], [1]]
 
         def collate(self, indices: list[int]) -> Batch:
