@@ -6,7 +6,6 @@ wait or all the memory there is. Nothing that is read here is ever executed.
 """
 
 import gzip
-import io
 import json
 import os
 import stat
@@ -79,19 +78,12 @@ def _upto(file: Any, most: int, expected: int = 0) -> bytes:
     return b"".join(pieces)
 
 
-def unpack(content: bytes, path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a gzip file. One that grows beyond all text (RATIO) is made to fill memory, and refused."""
-    most = min(memory(), max(UNPACKED, RATIO * len(content)))
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
-            found = _upto(packed, most + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: cannot read it: damaged gzip: {error}") from None
-    except MemoryError:
-        raise InputError(f"{path}: its unpacked bytes do not fit into memory") from None
-    if len(found) > most:
-        raise InputError(f"{path}: its {len(content):,} bytes of gzip unpack to more than {most:,}, which no text does")
-    return found
+def refuse_swollen(path: str | os.PathLike[str], unpacked: int) -> None:
+    """One that grows beyond all text (RATIO) while it is unpacked is made to fill disks, and refused."""
+    size = os.stat(path).st_size
+    most = max(UNPACKED, RATIO * size)
+    if size and unpacked > most:
+        raise InputError(f"{path}: its {size:,} bytes of gzip unpack to more than {most:,}, which no text does")
 
 
 def lines_of(file: BinaryIO, name: object) -> Iterator[tuple[bytes, bool]]:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from clearhead import reading
+from clearhead.data import files
 from clearhead.errors import InputError, visible
-from clearhead.reading import lines_of, opened_text, parse_json, parse_toml, read_whole, unpack
+from clearhead.reading import lines_of, opened_text, parse_json, parse_toml, read_whole
 
 
 def test_a_pipe_without_a_writer_is_not_waited_for(tmp_path: Path) -> None:
@@ -60,14 +61,19 @@ def test_a_file_beyond_its_bound_is_refused_before_it_is_read(tmp_path: Path) ->
         read_whole(tmp_path / "small", 4)
 
 
-def test_gzip_that_grows_beyond_all_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gzip_that_grows_beyond_all_text_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(reading, "UNPACKED", 1 << 20)
-    text = os.urandom(1 << 19).hex().encode()
-    assert unpack(gzip.compress(text), "x.gz") == text
-    with pytest.raises(InputError, match=r"bomb\.gz: its [\d,]+ bytes of gzip unpack to more than"):
-        unpack(gzip.compress(bytes(1 << 24)), "bomb.gz")
+    monkeypatch.setattr(files, "CHECKED", 1 << 16)
+    text = os.urandom(1 << 19).hex()
+    (tmp_path / "x.gz").write_bytes(gzip.compress(text.encode()))
+    assert "".join(files.text_blocks(tmp_path / "x.gz")) == text
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(b"a a\n" * (1 << 24)))
+    for read in (files.text_blocks, files.raw_lines):
+        with pytest.raises(InputError, match=r"bomb\.gz: its [\d,]+ bytes of gzip unpack to more than"):
+            list(read(tmp_path / "bomb.gz"))
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(text.encode())[:-100])
     with pytest.raises(InputError, match=r"cut\.gz: cannot read it: damaged gzip"):
-        unpack(gzip.compress(text)[:-100], "cut.gz")
+        list(files.text_blocks(tmp_path / "cut.gz"))
 
 
 def test_lines_are_unpacked_as_they_are_read(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 from clearhead.data.settings import FILE_KEYS, DataSettings, Files
 from clearhead.errors import InputError
-from clearhead.reading import LONGEST_LINE, lines_of, opened_text
+from clearhead.reading import LONGEST_LINE, lines_of, opened_text, refuse_swollen
 from clearhead.tokenizer.corpus import blocks
 
 # A file with more broken lines than this is not UTF-8 with accidents, but in another encoding.
 MOST_BROKEN = 0.1
+CHECKED = 64 << 20  # bytes, after which a packed file is asked how far it has swollen
 LOOKED_AT = 40  # first lines by which JSON lines are known
 T = TypeVar("T", bound=Any)
 MARK = b"\xef\xbb\xbf"  # what some editors put in front of UTF-8
@@ -120,8 +121,11 @@ def raw_lines(path: Path, with_returns: bool = False) -> Iterator[bytes]:
     """The lines of a file one by one, plain or gzip, in as little memory as the longest takes."""
     refuse_missing(path)
     with opened_text(path) as file:
-        number = 0
+        number = read = checked = 0
         for number, (line, whole) in enumerate(lines_of(file, path), 1):
+            read += len(line) + 1
+            if read - checked > CHECKED:
+                refuse_swollen(path, checked := read)
             if not whole:
                 raise InputError(
                     f"{path}, line {number}: longer than {LONGEST_LINE >> 20} MiB, the most a line may have"
@@ -165,9 +169,11 @@ def text_blocks(path: Path) -> Iterator[str]:
     """The text of a file in blocks that end where words do. What is not UTF-8 is refused, with its line."""
     refuse_missing(path)
     with opened_text(path) as file:
-        first = True
+        first, read = True, 0
         try:
             for block in blocks(file, "strict"):
+                read += len(block)
+                refuse_swollen(path, read)
                 yield block.removeprefix("\ufeff") if first else block
                 first = False
         except UnicodeDecodeError:
