@@ -33,7 +33,7 @@ def chances(
     """
     number = (indices[:, None] * context + np.arange(context)).astype(np.uint64)  # of the position in the stream
     keys = random.integers(0, 1 << 64, size=(count, 1, 1), dtype=np.uint64)
-    return (mixed(keys + number * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(11)) * 2.0**-53
+    return (mixed(keys + number * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 class MaskedTokens(Windows):

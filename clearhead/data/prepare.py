@@ -78,7 +78,8 @@ class Corpus:
             yield from read_text(self.groups, self.settings, self.share, self.part, tally)
             return
         for part, (number, row) in hold_out(self.examples(tally), self.share, self.part):
-            yield part, number, row if labels is None else (row, labels.note(part, row))
+            labelled = labels is not None and isinstance(row, Row)
+            yield part, number, (row, labels.note(part, row)) if labelled else row  # type: ignore[union-attr,arg-type]
 
     def examples(self, tally: Tally) -> Iterator[tuple[int, PairRow | Row]]:
         strict = self.part != "train"
