@@ -131,7 +131,7 @@ def datasets_child(path: str, run: str) -> dict[str, float]:
     """`datasets` reads the lines, `tokenizers` encodes them in a process for each core; what they make is cached."""
     os.environ["HF_DATASETS_CACHE"] = str(Path(run) / "hf")
     os.environ["HF_HUB_OFFLINE"] = "1"
-    import datasets
+    import datasets  # type: ignore[import-untyped,import-not-found,unused-ignore]
     from tokenizers import Tokenizer
 
     datasets.disable_progress_bars()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sacrebleu.metrics import BLEU
 
-from clearhead.data.files import data_folder, read
+from clearhead.data.files import data_folder, read_lines
 from clearhead.decoding.load import load
 from clearhead.machine import machine
 from clearhead.run import Run, read_state
@@ -25,7 +25,7 @@ from clearhead.training.checkpoint import average
 
 
 def lines(name: str) -> list[str]:
-    return read(data_folder() / "multi30k" / name).decode().rstrip("\n").split("\n")
+    return read_lines(data_folder() / "multi30k" / name)
 
 
 def trained_seconds(run: Path) -> float:

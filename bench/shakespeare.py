@@ -148,7 +148,7 @@ def our_side(threads: int) -> Side:
     loop = Loop(build(config), splits.train, recipe.training)
     # whole windows only, as for the peer: a rest shorter than the context would be easier or harder, not the same
     assert isinstance(splits.validation, NextTokens)
-    whole = range(splits.validation.stream.length // CONTEXT)
+    whole = range(int(splits.validation.lengths.sum()) // CONTEXT)
     batches = [list(whole)[i : i + 128] for i in range(0, len(whole), 128)]
     return Side(
         "recipe shakespeare",

@@ -94,7 +94,7 @@ def contestants(name: str, data: Dataset, plan: list[list[int]]) -> list[Contest
 
         def work() -> None:
             for number in range(len(plan)):
-                loop._plan, loop._planned, loop.progress.batch = plan, loop.progress.epoch, number
+                loop._plan, loop._planned, loop.progress.batch = plan, (loop.progress.epoch, 0), number
                 loop.one_update()
 
         return work

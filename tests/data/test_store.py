@@ -227,7 +227,7 @@ def test_nothing_but_held_out_data_is_read_to_evaluate(
     files = write_pairs(tmp_path)
     for name in ("en", "de"):
         (tmp_path / f"v.{name}").write_text("one\ntwo\n")
-    named = {"validation_source": str(tmp_path / "v.en"), "validation_target": str(tmp_path / "v.de")}
+    named: dict[str, Any] = {"validation_source": str(tmp_path / "v.en"), "validation_target": str(tmp_path / "v.de")}
     apart, together = DataSettings(**files, **named), DataSettings(**files)
     tokenizer = build(apart, asked=SMALL).tokenizer
     build(together, tokenizer)
@@ -247,7 +247,7 @@ def test_a_tokenizer_is_learned_from_evenly_spaced_parts_of_what_is_large(
 ) -> None:
     from clearhead.data import vocabulary
 
-    rows = [(f"row {i} " * 10,) for i in range(1000)]
+    rows: list[tuple[str, ...]] = [(f"row {i} " * 10,) for i in range(1000)]
     monkeypatch.setattr(vocabulary, "RUN", 500)
     some = list(vocabulary.sampled(rows, 4))
     assert 200 < len(some) < 300

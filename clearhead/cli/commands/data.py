@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -116,7 +117,9 @@ def describe(name: str, part: "Dataset") -> None:
     sample = "" if found.looked_at == found.examples else f" ({found.looked_at:,} looked at)"
     lines = [f"{name}: {found.examples:,} examples{sample}"]
     heads = ["shortest", *(f"{100 * one:g}%" for one in QUANTILES[1:-1]), "longest"]
-    rows = [(f"{what} tokens", values) for what, values in found.lengths.items() if values]
+    rows: list[tuple[str, Sequence[float]]] = [
+        (f"{what} tokens", values) for what, values in found.lengths.items() if values
+    ]
     if found.ratios is not None:
         rows.append(("source/target", found.ratios))
     if rows:
