@@ -55,8 +55,8 @@ def serve(
     \b
     Examples:
       clearhead serve runs/demo runs/stories
-      curl -d '{"text": "3 mars 2029"}' -H 'content-type: application/json' http://127.0.0.1:8028/translate
-      clearhead serve runs/stories --address 0.0.0.0 --allow-host models.lan:8028 --token-file token.txt
+      curl --json '{"text": "3 mars 2029"}' http://127.0.0.1:8028/translate
+      clearhead serve runs/stories --address 192.168.1.5 --token-file token.txt
     """
     from clearhead.explore.server import require_packages
     from clearhead.serve.app import App, Settings
