@@ -39,7 +39,10 @@ def expand(path: str) -> Path:
             raise InputError(f"{path}: the variable ${found[1]} is not set")
         return known[found[1]]
 
-    return Path(re.sub(r"\$\{?(\w+)\}?", value, path)).expanduser()
+    try:
+        return Path(re.sub(r"\$\{?(\w+)\}?", value, path)).expanduser()
+    except RuntimeError:  # of nobody, or of somebody without one
+        raise InputError(f"{path}: nobody knows whose home that is; give the folder") from None
 
 
 def anchor(settings: DataSettings, folder: Path) -> DataSettings:
