@@ -74,7 +74,8 @@ def find(files: Files) -> list[Path]:
             raise InputError(missing(path))
         found += [match for match in matches if match.is_file()]
     if not found:
-        raise InputError(f"{files}: no file there, only folders; name the files, for example folder/*.txt")
+        other = "" if all(match.is_dir() for match in matches) else ", pipes or devices"
+        raise InputError(f"{files}: no file there, only folders{other}; name the files, for example folder/*.txt")
     return found
 
 

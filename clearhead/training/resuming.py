@@ -113,7 +113,7 @@ def refuse_changed_files(before: Described, now: Described, where: Path) -> list
             else:
                 raise InputError(
                     f"{key}: {path} is not the file that {where} was begun with "
-                    f"(its sha256 is {one['sha256'][:12]}…, and none of those in {where / FILES}); "
+                    f"(sha256 {one['sha256'][:12]}…, none of those in {where / FILES}); "
                     "give the old one" + ("" if key in TOKENIZERS else ", or the new one under another name")
                 )
         lines += [f"{key}: {path} is no longer part of it" for path in there if key not in TOKENIZERS]
