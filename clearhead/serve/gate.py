@@ -8,6 +8,7 @@ body must be JSON, which a form cannot send. With a token, everyone needs it. Bo
 import asyncio
 import hmac
 import json
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,22 +68,23 @@ class Gate:
             raise Refused(413, f"at most {MOST_BYTES:,} bytes are read")
 
 
-async def read_body(receive: Any) -> bytes:
-    """The whole body, as far as it is allowed to go, within a time."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            while True:
+def in_time(receive: Any) -> Any:
+    """The same, as long as a body is still to come: it must be there within a time."""
+    until, whole = time.monotonic() + BODY_SECONDS, False
+
+    async def received() -> Any:
+        nonlocal whole
+        if whole:
+            return await receive()
+        try:
+            async with asyncio.timeout(until - time.monotonic()):
                 message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Refused(400, "the request ended before its body did")
-                body += message.get("body", b"")
-                if len(body) > MOST_BYTES:
-                    raise Refused(413, f"at most {MOST_BYTES:,} bytes are read")
-                if not message.get("more_body"):
-                    return bytes(body)
-    except TimeoutError:
-        raise Refused(408, f"the body did not come within {BODY_SECONDS} seconds") from None
+        except TimeoutError:
+            raise Refused(408, f"the body did not come within {BODY_SECONDS} seconds") from None
+        whole = not message.get("more_body")
+        return message
+
+    return received
 
 
 class Answer:

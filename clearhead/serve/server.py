@@ -23,7 +23,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def names(address: str, port: int, extra: list[str]) -> frozenset[str]:
-    """What a client may call us; a name without a port means this one, or the usual ones behind a proxy."""
+    """What a client may call us, to the letter: with the port, or as a proxy in front passes it on."""
     if address in LOOPBACK:
         ours = set(hosts(port))
     elif address in ("0.0.0.0", "::"):

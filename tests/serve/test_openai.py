@@ -23,7 +23,7 @@ def text(runs: list[Path]) -> Any:
 
 
 def test_models(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == ["pairs", "text", "vectors", "endless"]
+    assert [model.id for model in client.models.list()] == ["pairs", "text", "vectors", "endless", "films"]
     assert client.models.retrieve("text").id == "text"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("nothing")
@@ -94,7 +94,11 @@ def test_embeddings(client: openai.OpenAI, runs: list[Path]) -> None:
 @pytest.mark.parametrize(
     ("asked", "kind", "said"),
     [
-        ({"model": "nothing"}, openai.NotFoundError, "no model 'nothing'; served: pairs, text, vectors, endless"),
+        (
+            {"model": "nothing"},
+            openai.NotFoundError,
+            "no model 'nothing'; served: pairs, text, vectors, endless, films",
+        ),
         ({"model": "pairs"}, openai.BadRequestError, "the model 'pairs' cannot do this; it can: translate"),
         ({"temperature": -1}, openai.BadRequestError, "temperature must be from 0 to 100, not -1"),
         ({"max_tokens": 0}, openai.BadRequestError, "max_tokens must be from 1"),
