@@ -1,7 +1,7 @@
 """Sockets and signals: uvicorn around the application, clients that are too slow cut off, and a graceful end.
 
 SIGTERM (or Ctrl-C): no new connections, what is being decoded is finished, what waits is refused with 503, then the
-process ends with status 0. A second Ctrl-C ends it at once.
+process ends with status 0 (130 after Ctrl-C). A second Ctrl-C ends it at once.
 """
 
 import asyncio

@@ -4,6 +4,7 @@ import hashlib
 import http.client
 import json
 import random
+import re
 import signal
 import socket
 import threading
@@ -168,14 +169,24 @@ def test_a_killed_server_harms_no_run(runs: list[Path]) -> None:
     assert fingerprint(runs[3]) == before
 
 
+def half_of_a_request(port: int, token: str) -> bytes:
+    """To the page, which promises more than it brings."""
+    head = f"POST /api/pass HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+    return f'{head}X-Clearhead-Token: {token}\r\nContent-Length: 50\r\n\r\n{{"text":'.encode()
+
+
 @pytest.mark.long
 def test_clients_that_are_too_slow_are_cut_off(runs: list[Path]) -> None:
-    """One sends its head byte by byte, one its body, one never reads: all end, and others are answered meanwhile."""
+    """One sends its head byte by byte, one its body, one never reads, one says nothing and one writes to the page so
+    slowly: all end, and others are answered meanwhile."""
     with serving(runs[3:4]) as made:
         body = json.dumps({"model": "endless", "prompt": "the", "max_tokens": 2000, "stream": True, "n": 16})
         head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{made.port}\r\nContent-Type: application/json\r\n"
         whole = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
-        slow, half, deaf = (socket.create_connection(("127.0.0.1", made.port), 10) for _ in range(3))
+        slow, half, deaf, dumb, page = (socket.create_connection(("127.0.0.1", made.port), 10) for _ in range(5))
+        token = re.search(r'content="([\w-]{32})"', ask.get(made.url).text)
+        assert token
+        page.sendall(half_of_a_request(made.port, token[1]))
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         half.sendall(whole[:-5])
         deaf.sendall(whole)
@@ -190,5 +201,63 @@ def test_clients_that_are_too_slow_are_cut_off(runs: list[Path]) -> None:
             time.sleep(1)
         assert ended is not None
         assert b" 408 " in half.recv(4096)
+        assert b" 408 " in page.recv(4096)
+        assert dumb.recv(4096) == b""
         made.process.send_signal(signal.SIGTERM)
         assert made.process.wait(120) == 0
+
+
+MIX: list[tuple[str, dict[str, Any]]] = [
+    ("/translate", {"text": "the cat sat", "n_best": 2, "alignment": True}),
+    ("/translate", {"text": ["a dog", ""], "beam_size": 1}),
+    ("/v1/completions", {"model": "text", "prompt": "the", "max_tokens": 8, "logprobs": 3, "n": 2}),
+    ("/v1/completions", {"model": "text", "prompt": "a", "max_tokens": 8, "stream": True, "stop": ["e"]}),
+    ("/v1/embeddings", {"model": "vectors", "input": ["the cat", "a dog"]}),
+    ("/predict", {"text": "a lovely film"}),
+    ("/v1/completions", {"model": "endless", "prompt": "the", "max_tokens": 500, "stream": True}),  # and leaves
+    ("/v1/completions", {"model": "nothing", "prompt": "the"}),
+    ("/translate", {"text": "the", "tempreature": 1}),
+]
+
+
+def ask_many(port: int, numbers: range) -> None:
+    """One client after the other of the mix, on a kept connection but for those that leave early."""
+    talk = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    for number in numbers:
+        path, body = MIX[number % len(MIX)]
+        talk.request("POST", path, json.dumps({**body, **({"seed": number} if "prompt" in body else {})}), JSON)
+        answer = talk.getresponse()
+        assert answer.status == (404 if body.get("model") == "nothing" else 400 if "tempreature" in body else 200)
+        if body.get("model") == "endless":
+            answer.read(20)
+            answer.close()
+            talk.close()
+        else:
+            answer.read()
+    talk.close()
+
+
+def held(process: int) -> tuple[int, int, int]:
+    """Megabytes, open files and threads of a process."""
+    status = Path(f"/proc/{process}/status").read_text()
+    numbers = [int(re.findall(rf"{name}:\s+(\d+)", status)[0]) for name in ("VmRSS", "Threads")]
+    return numbers[0] >> 10, len(list(Path(f"/proc/{process}/fd").iterdir())), numbers[1]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read off /proc")
+def test_ten_thousand_requests_leave_nothing_behind(runs: list[Path]) -> None:
+    """After a first thousand, in which pools and buffers fill, nothing grows any more."""
+    with serving(runs, "--queue", "1000") as made, ThreadPoolExecutor(8) as pool:
+        seen = []
+        for _ in range(11):
+            list(pool.map(lambda first: ask_many(made.port, range(first, 1000, 8)), range(8)))
+            while ask.get(f"{made.url}/healthz").json()["waiting"]:
+                time.sleep(0.01)
+            time.sleep(0.5)  # connections are closed a little after their clients are
+            seen.append(held(made.process.pid))
+        print("megabytes, files, threads after each thousand:", *seen)
+        assert max(memory for memory, _, _ in seen[6:]) - max(memory for memory, _, _ in seen[1:6]) <= 4, seen
+        assert seen[-1][1] <= seen[0][1] + 2, seen
+        assert seen[-1][2] <= seen[0][2] + 1, seen
+        assert "Traceback" not in made.said()
