@@ -87,6 +87,10 @@ def in_time(receive: Any) -> Any:
     return received
 
 
+def encoded(content: Any) -> bytes:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
 class Answer:
     """The way back to one client: a whole answer, or a stream of events. Every answer has the guard's headers."""
 
@@ -94,8 +98,7 @@ class Answer:
         self.send, self.extra, self.status = send, dict[str, str](), 0
 
     async def whole(self, status: int, content: Any, **headers: str) -> None:
-        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        body = b"" if content is None else text.encode("utf-8", "replace")
+        body = b"" if content is None else encoded(content)
         await self._start(status, {"content-type": "application/json", "content-length": str(len(body))} | headers)
         await self.send({"type": "http.response.body", "body": body})
 
@@ -103,9 +106,8 @@ class Answer:
         await self._start(200, {"content-type": "text/event-stream; charset=utf-8"})
 
     async def event(self, content: Any) -> None:
-        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-        body = f"data: {text}\n\n".encode("utf-8", "replace")
-        await self.send({"type": "http.response.body", "body": body, "more_body": True})
+        body = content.encode() if isinstance(content, str) else encoded(content)
+        await self.send({"type": "http.response.body", "body": b"data: " + body + b"\n\n", "more_body": True})
 
     async def end_events(self) -> None:
         await self.send({"type": "http.response.body", "body": b""})
