@@ -91,8 +91,8 @@ def test_what_is_asked_is_not_logged(served: Served) -> None:
 def test_a_token_is_needed_everywhere_if_there_is_one(runs: list[Path], tmp_path: Path) -> None:
     token = "0123456789abcdef-secret"
     (tmp_path / "token").write_text(token + "\n")
-    options = ("--token-file", str(tmp_path / "token"), "--cors", "https://good.example", "--log-bodies")
-    options += ("--address", "127.0.0.2", "--allow-host", "models.lan")  # to us any address but loopback's usual ones
+    options = ["--token-file", str(tmp_path / "token"), "--cors", "https://good.example", "--log-bodies"]
+    options += ["--address", "127.0.0.2", "--allow-host", "models.lan"]  # any address but loopback's usual ones
     with serving(runs[1:2], *options) as made:
         for headers in (
             {},

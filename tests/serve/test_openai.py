@@ -152,13 +152,14 @@ def test_a_wrong_key_a_full_queue_a_deadline_and_ctrl_c(runs: list[Path], tmp_pa
         with client.completions.create(**asked, max_tokens=2000, stream=True) as first:
             next(iter(first))  # is decoded, and the next one waits
             with ThreadPoolExecutor(2) as pool:
-                second = pool.submit(client.completions.create, **asked, max_tokens=3)
+                second = pool.submit(lambda: client.completions.create(**asked, max_tokens=3))
                 while not waiting():
                     time.sleep(0.01)
                 with pytest.raises(openai.RateLimitError, match="1 texts are waiting, and at most 1 may") as found:
                     client.completions.create(**asked, max_tokens=3)
                 assert int(found.value.response.headers["retry-after"]) >= 1
-                third = pool.submit(client.with_options(max_retries=5).completions.create, **asked, max_tokens=3)
+                patient = client.with_options(max_retries=5)
+                third = pool.submit(lambda: patient.completions.create(**asked, max_tokens=3))
                 while made.said().count("/v1/completions 429") < 2:
                     time.sleep(0.01)
                 first.close()
