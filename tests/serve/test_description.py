@@ -7,22 +7,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
 import jsonschema
 import pytest
 
-from tests.serve.processes import Served
+from tests.serve.processes import Served, ask
 
 
 @pytest.fixture(scope="module")
 def description(served: Served) -> Any:
-    return httpx.get(f"{served.url}/openapi.json").json()
+    return ask.get(f"{served.url}/openapi.json").json()
 
 
 ASKED: dict[str, dict[str, Any]] = {
     "/v1/completions": {"model": "text", "prompt": "the", "max_tokens": 3, "logprobs": 2},
     "/v1/embeddings": {"model": "vectors", "input": ["the cat", "a dog"]},
     "/translate": {"text": "the cat", "n_best": 2, "alignment": True},
+    "/predict": {"text": ["a lovely film", "no"]},
 }
 
 
