@@ -22,12 +22,15 @@ const FOCUSABLE = "button,a,input,select,summary,canvas[tabindex],[tabindex]";
 
 /** Replace what an element holds; focus and open folds survive, by `data-key` or else by their place. */
 export function fill(element, ...kids) {
-  const active = document.activeElement, inside = active && active !== element && element.contains(active);
-  const key = inside ? active.dataset.key : null, place = inside ? [...element.querySelectorAll(FOCUSABLE)].indexOf(active) : -1;
+  const active = document.activeElement,
+    inside = active && active !== element && element.contains(active);
+  const key = inside ? active.dataset.key : null,
+    place = inside ? [...element.querySelectorAll(FOCUSABLE)].indexOf(active) : -1;
   const open = new Set([...element.querySelectorAll("details[open][data-key]")].map(one => one.dataset.key));
   const known = new Set([...element.querySelectorAll("details[data-key]")].map(one => one.dataset.key));
   element.replaceChildren(...kids.flat(9).filter(kid => kid !== null && kid !== undefined && kid !== false));
-  for (const one of element.querySelectorAll("details[data-key]")) if (known.has(one.dataset.key)) one.open = open.has(one.dataset.key);
+  for (const one of element.querySelectorAll("details[data-key]"))
+    if (known.has(one.dataset.key)) one.open = open.has(one.dataset.key);
   if (!inside) return;
   const all = [...element.querySelectorAll(FOCUSABLE)];
   const again = (key && all.find(one => one.dataset.key === key)) || all[Math.min(place, all.length - 1)];

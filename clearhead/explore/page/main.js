@@ -15,11 +15,21 @@ import { drawSwitch } from "./view_switch.js";
 import { drawWrite } from "./view_write.js";
 import { sides, Work } from "./work.js";
 
-const NAMES = { write: "Token by token", look: "Who looks at whom", cell: "One cell, opened", switch: "Switches", layers: "Layers and cache" };
+const NAMES = {
+  write: "Token by token",
+  look: "Who looks at whom",
+  cell: "One cell, opened",
+  switch: "Switches",
+  layers: "Layers and cache",
+};
 const DRAW = { write: drawWrite, look: drawLook, cell: drawCell, switch: drawSwitch };
-const source = await openSource(), model = await source.model(), work = new Work(source);
+const source = await openSource(),
+  model = await source.model(),
+  work = new Work(source);
 const app = { state: fresh(), work, model, source, set, weights: null, redraw };
-let waiting = 0, reading = 0, drawing = 0;
+let waiting = 0,
+  reading = 0,
+  drawing = 0;
 
 /** Change what is chosen; reads again only if text, search or edits changed. */
 function set(change) {
@@ -28,7 +38,8 @@ function set(change) {
 }
 
 async function update() {
-  const mine = ++reading, dim = setTimeout(() => document.body.classList.add("busy"), 150);
+  const mine = ++reading,
+    dim = setTimeout(() => document.body.classList.add("busy"), 150);
   delete document.body.dataset.idle;
   try {
     if (app.state.text) await work.read(app.state);
@@ -59,18 +70,28 @@ function settle({ state, said }) {
 
 function redraw() {
   delete document.body.dataset.idle;
-  if (!waiting) waiting = requestAnimationFrame(() => { waiting = 0; draw().catch(trouble); });
+  if (!waiting)
+    waiting = requestAnimationFrame(() => {
+      waiting = 0;
+      draw().catch(trouble);
+    });
 }
 
 async function draw() {
-  const mine = ++drawing, { state } = app;
+  const mine = ++drawing,
+    { state } = app;
   applyTheme(state.theme);
   drawTabs();
   if (!state.text || !work.base) return drawEmpty();
-  const pass = work.shown(state), at = state.at && sides(pass, state);
+  const pass = work.shown(state),
+    at = state.at && sides(pass, state);
   if (at) {
-    const head = await work.head(pass, state.at, state.head), columns = head.shape[1];
-    app.weights = at.kind === "self" && pass.kind !== "decoder" ? null : head.data.subarray(at.row * columns, (at.row + 1) * columns);
+    const head = await work.head(pass, state.at, state.head),
+      columns = head.shape[1];
+    app.weights =
+      at.kind === "self" && pass.kind !== "decoder"
+        ? null
+        : head.data.subarray(at.row * columns, (at.row + 1) * columns);
   }
   if (mine !== drawing) return;
   drawSentence(byId("sentence"), app);
@@ -86,12 +107,37 @@ async function draw() {
 }
 
 function drawTabs() {
-  fill(byId("tabs"), VIEWS.filter(view => DRAW[view]).map(view => h("a", { href: address({ ...app.state, view }), "data-key": view, "aria-current": app.state.view === view && "page", onclick: event => { event.preventDefault(); set({ view }); } }, NAMES[view])));
+  fill(
+    byId("tabs"),
+    VIEWS.filter(view => DRAW[view]).map(view =>
+      h(
+        "a",
+        {
+          href: address({ ...app.state, view }),
+          "data-key": view,
+          "aria-current": app.state.view === view && "page",
+          onclick: event => {
+            event.preventDefault();
+            set({ view });
+          },
+        },
+        NAMES[view],
+      ),
+    ),
+  );
 }
 
 function drawEmpty() {
   for (const id of ["sentence", "spine", "inspect", "tour"]) fill(byId(id));
-  fill(byId("view"), h("h2", {}, "Type a text, or begin with one of these"), h("p", { class: "examples" }, model.examples.map(text => h("button", { class: "btn mono", onclick: () => begin(text) }, text))));
+  fill(
+    byId("view"),
+    h("h2", {}, "Type a text, or begin with one of these"),
+    h(
+      "p",
+      { class: "examples" },
+      model.examples.map(text => h("button", { class: "btn mono", onclick: () => begin(text) }, text)),
+    ),
+  );
   document.body.dataset.idle = "empty";
 }
 
@@ -101,29 +147,55 @@ function begin(text) {
 }
 
 function open(words) {
-  const began = parse(words, { ...fresh(), text: source.first ?? model.examples[0] ?? "" }), fitted = fit(began.state, model), wrong = [...began.said, ...fitted.said];
+  const began = parse(words, { ...fresh(), text: source.first ?? model.examples[0] ?? "" }),
+    fitted = fit(began.state, model),
+    wrong = [...began.said, ...fitted.said];
   app.state = fitted.state;
   byId("q").value = app.state.text;
-  update().then(() => { if (wrong.length) byId("problem").textContent = `Of the address, this was left out: ${wrong.join("; ")}`; });
+  update().then(() => {
+    if (wrong.length) byId("problem").textContent = `Of the address, this was left out: ${wrong.join("; ")}`;
+  });
 }
 
 byId("run").textContent = `${model.run} · ${model.checkpoint}`;
 document.title = `clearhead explore · ${model.run}`;
 byId("q").disabled = !source.alive;
-byId("ask").addEventListener("submit", event => { event.preventDefault(); begin(byId("q").value); });
+byId("ask").addEventListener("submit", event => {
+  event.preventDefault();
+  begin(byId("q").value);
+});
 byId("theme").addEventListener("click", () => set({ theme: isDark() ? "light" : "dark" }));
 byId("tourButton").addEventListener("click", () => work.base && set(stepOf(1, model, work.base)));
 byId("save").addEventListener("click", () => exportAll(app));
-byId("skip").addEventListener("click", event => { event.preventDefault(); byId("main").focus(); });
+byId("skip").addEventListener("click", event => {
+  event.preventDefault();
+  byId("main").focus();
+});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 addEventListener("hashchange", () => open(location.hash));
 let width = innerWidth;
-addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; redraw(); } });
+addEventListener("resize", () => {
+  if (innerWidth !== width) {
+    width = innerWidth;
+    redraw();
+  }
+});
 addEventListener("keydown", event => {
-  if (event.target.closest?.("input,select,textarea,[role=application]") || event.altKey || event.ctrlKey || event.metaKey || !work.base) return;
-  const { state } = app, by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-  if (by) { set({ step: state.step + by }); say(`step ${app.state.step + 1}`); }
-  else if (/^[1-5]$/.test(event.key)) set({ view: DRAW[VIEWS[event.key - 1]] ? VIEWS[event.key - 1] : state.view });
-  else if (event.key === "Escape") set(state.tour ? { tour: 0 } : edited(state) ? { force: [], off: [], sw: [], before: 0 } : {});
+  if (
+    event.target.closest?.("input,select,textarea,[role=application]") ||
+    event.altKey ||
+    event.ctrlKey ||
+    event.metaKey ||
+    !work.base
+  )
+    return;
+  const { state } = app,
+    by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (by) {
+    set({ step: state.step + by });
+    say(`step ${app.state.step + 1}`);
+  } else if (/^[1-5]$/.test(event.key)) set({ view: DRAW[VIEWS[event.key - 1]] ? VIEWS[event.key - 1] : state.view });
+  else if (event.key === "Escape")
+    set(state.tour ? { tour: 0 } : edited(state) ? { force: [], off: [], sw: [], before: 0 } : {});
 });
 open(location.hash || source.begin || "");
