@@ -53,6 +53,7 @@ CODE: dict[str, tuple[str, str, str]] = {
     "tokens": ("tokenizer/bytepair.py", 'symbols = "".join(map(look_up, self._split(text)))', ""),
     "embedding": ("model/embedding.py", 'x = tap("tokens"', 'x = x + tap("positions"'),
     "norm": ("model/norm.py", "wide = x.to(", "normal = (centred"),
+    "rms": ("model/norm.py", "mean_square = (wide", "return (wide / torch.sqrt(mean_square"),
     "projections": ("model/attention.py", "q = self.split_heads(self.query(x)", "v = self.split_heads("),
     "rotation": ("model/attention.py", "if inputs.rotation is not None:", "q, k = rotate("),
     "scores": ("model/attention.py", "scores = (q / math.sqrt(q.size(-1))) @", ""),
@@ -63,6 +64,7 @@ CODE: dict[str, tuple[str, str, str]] = {
     "out": ("model/attention.py", 'return tap("output", self.out(', ""),
     "residual": ("model/residual.py", 'x = tap("residual"', "return x if self.pre"),
     "feed_forward": ("model/feedforward.py", 'hidden = tap("hidden", self.activate(self.inner', ""),
+    "feed_forward_gated": ("model/feedforward.py", 'hidden = tap("hidden", self.activate(self.gate', ""),
     "feed_forward_out": ("model/feedforward.py", 'return tap("output"', ""),
     "logits": ("model/heads.py", 'return tap("logits"', ""),
 }
@@ -93,6 +95,7 @@ def describe(loaded: LoadedModel, run: Run, checkpoint: str) -> dict[str, Any]:
         "config": to_dict(config),
         "letters": letters(config),
         "parameters": sum(parameter.numel() for parameter in loaded.model.parameters()),
+        "parameter_names": [name for name, _ in loaded.model.named_parameters()],
         "dtype": str(loaded.model.embedding.weight.dtype).removeprefix("torch."),
         "tokenizer": type(loaded.tokenizer).__name__,
         "special": loaded.tokenizer.special,
