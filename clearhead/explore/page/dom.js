@@ -1,6 +1,18 @@
 // Elements of the page. What comes from a model or a user enters as text alone: a token can be a tag.
 
-const DRAWN = new Set(["svg", "g", "rect", "line", "path", "text", "circle", "title", "tspan"]);
+const DRAWN = new Set([
+  "svg",
+  "g",
+  "rect",
+  "line",
+  "path",
+  "text",
+  "circle",
+  "title",
+  "tspan",
+  "image",
+  "foreignObject",
+]);
 
 /** An element with its attributes, listeners (onclick: …), styles (style: { … }) and children. */
 export function h(tag, props, ...kids) {

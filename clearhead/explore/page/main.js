@@ -1,8 +1,9 @@
 // The page: one state, the passes behind it, and what draws them. At most one redraw a frame.
 import { applyTheme, isDark } from "./colour.js";
 import { byId, fill, h, say } from "./dom.js";
-import { exportAll } from "./exporting.js";
+import { save } from "./exporting.js";
 import { inspector } from "./inspector.js";
+import { measure } from "./measure.js";
 import { drawSentence } from "./sentence.js";
 import { Refusal } from "./server.js";
 import { openSource } from "./source.js";
@@ -10,6 +11,7 @@ import { drawSpine } from "./spine.js";
 import { address, edited, fit, fresh, parse, VIEWS, within } from "./state.js";
 import { drawTour, stepOf } from "./tour.js";
 import { drawCell } from "./view_cell.js";
+import { drawLayers } from "./view_layers.js";
 import { drawLook } from "./view_look.js";
 import { drawSwitch } from "./view_switch.js";
 import { drawWrite } from "./view_write.js";
@@ -22,7 +24,7 @@ const NAMES = {
   switch: "Switches",
   layers: "Layers and cache",
 };
-const DRAW = { write: drawWrite, look: drawLook, cell: drawCell, switch: drawSwitch };
+const DRAW = { write: drawWrite, look: drawLook, cell: drawCell, switch: drawSwitch, layers: drawLayers };
 const source = await openSource(),
   model = await source.model(),
   work = new Work(source);
@@ -94,6 +96,7 @@ async function draw() {
         : head.data.subarray(at.row * columns, (at.row + 1) * columns);
   }
   if (mine !== drawing) return;
+  measure(app, pass);
   drawSentence(byId("sentence"), app);
   drawSpine(byId("spine"), app);
   const shown = await DRAW[state.view](app, pass, at);
@@ -166,7 +169,11 @@ byId("ask").addEventListener("submit", event => {
 });
 byId("theme").addEventListener("click", () => set({ theme: isDark() ? "light" : "dark" }));
 byId("tourButton").addEventListener("click", () => work.base && set(stepOf(1, model, work.base)));
-byId("save").addEventListener("click", () => exportAll(app));
+for (const form of ["svg", "png", "json"])
+  byId(`save${form[0].toUpperCase()}${form.slice(1)}`).addEventListener("click", () => {
+    byId("menu").open = false;
+    if (work.base) save(app, form).catch(trouble);
+  });
 byId("skip").addEventListener("click", event => {
   event.preventDefault();
   byId("main").focus();

@@ -25,6 +25,7 @@ export function drawSentence(element, { state, work, model, set, weights }) {
         { class: "edited", id: "edited" },
         h("div", { class: "toks" }, written(changed, state, set, base)),
         numbers(base, changed, state),
+        which(state, set),
         undo(state, model, changed, set),
       ),
     );
@@ -104,6 +105,26 @@ function numbers(base, changed, state) {
     );
   }
   return parts;
+}
+
+/** The views draw the edited pass, or on request that before. */
+function which(state, set) {
+  const one = (before, text) =>
+    h(
+      "button",
+      {
+        "data-key": `before ${before}`,
+        "aria-pressed": String(state.before === before),
+        onclick: () => set({ before }),
+      },
+      text,
+    );
+  return h(
+    "span",
+    { class: "seg which", role: "group", "aria-label": "Which pass the views show" },
+    one(1, "before"),
+    one(0, "after"),
+  );
 }
 
 function undo(state, model, changed, set) {

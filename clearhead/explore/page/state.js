@@ -27,6 +27,8 @@ const START = {
   before: 0,
   tour: 0,
   theme: "",
+  ck: "",
+  ten: "",
 };
 const NUMBERS = {
   step: 1,
@@ -51,7 +53,7 @@ export function parse(address, state = fresh()) {
     words = new URLSearchParams(address.replace(/^#/, ""));
   for (const list of ["force", "off", "sw"]) found[list] = [];
   for (const [key, value] of words) {
-    if (key === "text" || key === "theme") found[key] = value;
+    if (key === "text" || key === "theme" || key === "ck" || key === "ten") found[key] = value;
     else if (key === "view" || key === "mode" || key === "sort") {
       const known = { view: VIEWS, mode: MODES, sort: SORTS }[key];
       if (known.includes(value)) found[key] = value;
@@ -97,6 +99,8 @@ export function address(state) {
     "before",
     "tour",
     "theme",
+    "ck",
+    "ten",
   ])
     if (state[key] !== START[key]) words.set(key, state[key]);
   for (const [step, token] of state.force) words.append("force", `${step}:${token}`);

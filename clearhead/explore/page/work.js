@@ -88,6 +88,31 @@ export class Work {
     return this.once(pass, "guesses", () => this.source.guesses(pass.id));
   }
 
+  /** The run over time, as far as it was asked for; `more` asks for what came since, and says whether anything did. */
+  async history() {
+    this.told ??= await this.source.training(0);
+    return this.told;
+  }
+  async more() {
+    const before = await this.history(),
+      { metrics, checkpoints } = await this.source.training(before.metrics.at(-1)?.step ?? 0);
+    if (!metrics.length && checkpoints.length === before.checkpoints.length) return false;
+    this.told = { metrics: [...before.metrics, ...metrics], checkpoints };
+    return true;
+  }
+
+  /** A pass's answer read by another checkpoint, and the chosen head's weights there: { pass, head }. */
+  checkpoint(pass, state, checkpoint) {
+    const answer = pass.answer.map(one => one.id);
+    return this.once(pass, `at ${checkpoint} ${state.at}.${state.head}`, async () => {
+      const asked = { text: pass.text, checkpoint, look: "scoring", ...(answer.length ? { answer } : {}) };
+      if (!this.source.served && checkpoint === pass.checkpoint)
+        return { pass, head: await this.head(pass, state.at, state.head) };
+      const made = await this.source.pass(answer.length ? asked : { text: pass.text, checkpoint });
+      return { pass: made, head: await this.head(made, state.at, state.head) };
+    });
+  }
+
   /** What a text becomes with some switches off, and what its first answer is worth then; no tensors are kept. */
   plain(text, sw, before = null) {
     const key = JSON.stringify([text, sw]);
