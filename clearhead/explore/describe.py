@@ -90,6 +90,7 @@ def describe(loaded: LoadedModel, run: Run, checkpoint: str) -> dict[str, Any]:
         "format": FORMAT,
         "version": __version__,
         "run": run.path.name,
+        "path": str(run.path),
         "checkpoint": run.checkpoint(checkpoint).name,
         "kind": config.kind,
         "config": to_dict(config),

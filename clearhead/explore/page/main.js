@@ -48,6 +48,8 @@ async function update() {
     if (mine !== reading) return;
     byId("problem").textContent = "";
     if (app.state.text) settle(within(app.state, work.shown(app.state)));
+    if (app.state.text && app.state.lookAt) await lookAtHeaviest();
+    if (mine !== reading) return;
     history.replaceState(null, "", address(app.state));
     redraw();
   } catch (refusal) {
@@ -56,6 +58,26 @@ async function update() {
     clearTimeout(dim);
     if (mine === reading) document.body.classList.remove("busy");
   }
+}
+
+/** Choose the token that the chosen row looks at most. */
+async function lookAtHeaviest() {
+  const { state } = app,
+    pass = work.shown(state);
+  app.state = { ...state, lookAt: 0 };
+  if (!state.at) return;
+  const at = sides(pass, state),
+    { shape, data } = await work.head(pass, state.at, state.head),
+    row = data.subarray(at.row * shape[1], (at.row + 1) * shape[1]);
+  app.state = { ...app.state, ...at.pick(at.row, row.indexOf(Math.max(...row))) };
+}
+
+/** A pass that the server no longer keeps is read again, once. */
+function lost(refusal) {
+  if (!/no longer kept/.test(refusal.message) || work.again) return trouble(refusal);
+  work.forget();
+  work.again = true;
+  update().finally(() => (work.again = false));
 }
 
 /** One line below the text field; the last good pass stays. */
@@ -75,7 +97,7 @@ function redraw() {
   if (!waiting)
     waiting = requestAnimationFrame(() => {
       waiting = 0;
-      draw().catch(trouble);
+      draw().catch(lost);
     });
 }
 
@@ -150,7 +172,12 @@ function begin(text) {
 }
 
 function open(words) {
-  const began = parse(words, { ...fresh(), text: source.first ?? model.examples[0] ?? "" }),
+  const chosen = new URLSearchParams(words.replace(/^#/, "")),
+    began = parse(words, {
+      ...fresh(),
+      text: source.first ?? model.examples[0] ?? "",
+      lookAt: chosen.has("src") ? 0 : 1,
+    }),
     fitted = fit(began.state, model),
     wrong = [...began.said, ...fitted.said];
   app.state = fitted.state;
@@ -168,7 +195,7 @@ byId("ask").addEventListener("submit", event => {
   begin(byId("q").value);
 });
 byId("theme").addEventListener("click", () => set({ theme: isDark() ? "light" : "dark" }));
-byId("tourButton").addEventListener("click", () => work.base && set(stepOf(1, model, work.base)));
+byId("tourButton").addEventListener("click", () => work.base && set(stepOf(1, app)));
 for (const form of ["svg", "png", "json"])
   byId(`save${form[0].toUpperCase()}${form.slice(1)}`).addEventListener("click", () => {
     byId("menu").open = false;

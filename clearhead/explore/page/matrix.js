@@ -22,6 +22,14 @@ export function sheet(width, height, props = {}) {
   return { canvas: made, context };
 }
 
+/** A canvas with what another shows: pictures are kept, elements are not, because an element can be in one place only. */
+export function copied(canvas) {
+  const made = h("canvas", { width: canvas.width, height: canvas.height, class: canvas.className });
+  Object.assign(made.style, { width: canvas.style.width, height: canvas.style.height });
+  made.getContext("2d").drawImage(canvas, 0, 0);
+  return made;
+}
+
 /** One pixel for each cell; hidden cells stay clear. */
 export function pixels({ shape: [rows, columns], data, hidden }) {
   const made = document.createElement("canvas"),

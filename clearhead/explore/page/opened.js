@@ -1,7 +1,7 @@
 // One head, opened: its weights with labels, a cross-hair, a legend, and what can be done with it.
 import { isDark, ramp, rgb } from "./colour.js";
 import { h, say } from "./dom.js";
-import { drawHead, drawOver, sheet } from "./matrix.js";
+import { copied, drawHead, drawOver, sheet } from "./matrix.js";
 import { clamp, f } from "./numbers.js";
 
 const bases = new Map();
@@ -37,7 +37,7 @@ export function opened(app, pass, sides, head, place, full, worth) {
   return h(
     "div",
     { class: "opened" },
-    h("div", { class: "stack" }, bases.get(key), over),
+    h("div", { class: "stack" }, copied(bases.get(key)), over),
     h(
       "div",
       { class: "legend" },

@@ -18,8 +18,10 @@ export class Served {
     this.token = token;
   }
 
-  model() {
-    return this.get("/api/model");
+  async model() {
+    const found = await this.get("/api/model");
+    this.run = found.path;
+    return found;
   }
   training(after = 0) {
     return this.get(`/api/training?after=${after}`);
@@ -50,7 +52,7 @@ export class Served {
     try {
       answer = await fetch(path, { ...options, redirect: "error" });
     } catch {
-      throw new Refusal("the server is gone; start it again with `clearhead explore RUN`", 0);
+      throw new Refusal(`the server is gone; start it again: clearhead explore ${this.run ?? "RUN"}`, 0);
     }
     if (!answer.ok) {
       const said = await answer.json().catch(() => ({}));

@@ -2,7 +2,7 @@
 // worth for this text. Of long texts a head is shrunk by the maximum, never the mean: a sharp cell must survive.
 import { isDark } from "./colour.js";
 import { h, narrow } from "./dom.js";
-import { paint, sheet } from "./matrix.js";
+import { copied, paint, sheet } from "./matrix.js";
 import { clamp, f } from "./numbers.js";
 import { hiddenBy, titleOf } from "./work.js";
 
@@ -140,7 +140,7 @@ function picture({ name, picture: head }, pass, size) {
     paint(context, head, 0, 0, size / Math.max(...head.shape));
     painted.set(key, canvas);
   }
-  return painted.get(key);
+  return copied(painted.get(key));
 }
 
 /** Every head of a pass, shrunk by maximum. */

@@ -56,6 +56,12 @@ export class Work {
     this.asked = { base: key, changed: editKey };
   }
 
+  /** Read everything again when it is next asked for. */
+  forget() {
+    this.asked = {};
+    this.kept.clear();
+  }
+
   /** Whatever is asked about a pass is asked once. */
   once(pass, name, ask) {
     const key = `${pass.id} ${name}`;
