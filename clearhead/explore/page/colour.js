@@ -40,5 +40,12 @@ export function signed(value, most) {
 }
 
 export const rgb = colour => `rgb(${colour.join(" ")})`;
-/** Ink that can be read on a colour. */
-export const inkOn = ([r, g, b]) => (r * 0.3 + g * 0.59 + b * 0.11 > 140 ? "#14161a" : "#ffffff");
+
+const light = ([r, g, b]) => {
+  const linear = [r, g, b].map(x => (x / 255 <= 0.04045 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+};
+
+/** Of dark and white ink the one that can be read better on a colour, by the contrast of WCAG. */
+export const inkOn = colour =>
+  1.05 / (light(colour) + 0.05) > (light(colour) + 0.05) / (light([20, 22, 26]) + 0.05) ? "#ffffff" : "#14161a";

@@ -162,7 +162,27 @@ export function drawOver(canvas, head, sides, place, { silenced, spot }) {
   context.lineWidth = 3;
   if (row >= 0 && row < rows && column >= 0 && column < columns)
     context.strokeRect(x + column * cell - 1, y + row * cell - 1, cell + 2, cell + 2);
-  if (place.labels === "none" && spot) lens(context, head, sides, place, spot);
+  if (place.labels !== "none") return;
+  if (row >= 0 && row < rows) tag(context, sides.rows[row].text, x, y + (row + 0.5) * cell);
+  if (column >= 0 && column < columns)
+    tag(context, sides.columns[column].text, x + (column + 0.5) * cell, y + 9, place.width);
+  if (spot) lens(context, head, sides, place, spot);
+}
+
+/** A token along the cross-hair of a large head. */
+function tag(context, text, x, y, most = Infinity) {
+  const shown = cut(text, 12);
+  context.font = `12px ${css("--mono")}`;
+  const wide = context.measureText(shown).width + 8,
+    left = Math.min(x, most - wide);
+  context.fillStyle = css("--card");
+  context.fillRect(left, y - 9, wide, 18);
+  context.lineWidth = 1;
+  context.strokeRect(left + 0.5, y - 8.5, wide - 1, 17);
+  context.fillStyle = css("--ink");
+  context.textAlign = "left";
+  context.textBaseline = "middle";
+  context.fillText(shown, left + 4, y);
 }
 
 function stroke(context, x, y, wide, high) {

@@ -48,7 +48,7 @@ const label = text => h("p", { class: "label" }, text);
 function sourceToken(token, i, { state, base, set, weights, language }) {
   const encoder = state.at.startsWith("encoder"),
     row = language ? i - base.prompt + 1 : i;
-  const looks = encoder && i === state.src,
+  const looks = (encoder && i === state.src) || (language && i === base.prompt + state.step),
     key = language ? state.at && i === state.back : i === (encoder ? state.to : state.src);
   const weight = weights && i < weights.length ? weights[i] : 0;
   return h(

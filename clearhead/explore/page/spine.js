@@ -41,6 +41,7 @@ function spine(app) {
     role: "group",
     "aria-label": "the model",
     class: "model",
+    style: { maxWidth: `${Math.round(1.1 * (4 + stacks.length * STEP))}px` },
   });
   const say = (text, x, y) =>
     drawing.append(h("text", { class: "f", x, y, "text-anchor": "middle", "font-size": 12 }, text));

@@ -22,7 +22,15 @@ export function drawWrite(app, pass) {
   };
   const smoothing = model.label_smoothing;
   return [
-    h("h2", {}, reader ? "Which token stood here?" : "What comes next, and how sure is it?"),
+    h(
+      "h2",
+      {},
+      reader
+        ? model.config.head.classes
+          ? "Which label does it get?"
+          : "Which token stood here?"
+        : "What comes next, and how sure is it?",
+    ),
     h(
       "p",
       { class: "lede" },
@@ -165,14 +173,15 @@ function bars(app, pass, told, step, size) {
     found.push(row({ ...told.tokens[step], p: Math.exp(told.log_probs[step]) }, Math.exp(told.log_probs[step])));
   return [
     found,
-    h(
-      "div",
-      { class: "bar rest" },
-      h("span", { class: "small soft" }, `+ ${count(Math.max(0, size - found.length))}`),
-      track(rest),
-      h("span", { class: "num" }, pct(rest)),
-      h("span"),
-    ),
+    size > found.length &&
+      h(
+        "div",
+        { class: "bar rest" },
+        h("span", { class: "small soft" }, `+ ${count(Math.max(0, size - found.length))}`),
+        track(rest),
+        h("span", { class: "num" }, pct(rest)),
+        h("span"),
+      ),
   ];
 }
 
