@@ -1,5 +1,7 @@
 // Elements of the page. What comes from a model or a user enters as text alone: a token can be a tag.
 
+import { readable } from "./glyphs.js";
+
 const DRAWN = new Set([
   "svg",
   "g",
@@ -58,6 +60,6 @@ export function say(text) {
 }
 
 /** A name for a token where room is short: start and end as ⊢ ⊣. */
-export const short = text => ({ "<s>": "⊢", "</s>": "⊣" })[text] ?? text;
+export const short = text => ({ "<s>": "⊢", "</s>": "⊣" })[text] ?? readable(text);
 
 export const narrow = () => window.innerWidth < 720;
