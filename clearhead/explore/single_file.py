@@ -35,7 +35,7 @@ MOST_PARAMETERS = 6_000_000  # about five million, and a little room
 MOST_STORED = 24 << 20  # bytes of tensors in a file that holds one pass
 STYLE, SCRIPT = '<link rel="stylesheet" href="/page/style.css">', '<script type="module" src="/page/main.js"></script>'
 TOKEN = '<meta name="clearhead-token" content="CLEARHEAD_TOKEN">'
-IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./([a-z0-9_]+)\.js";\n', re.MULTILINE)
+IMPORT = re.compile(r'^import \{\s+([\w,\s]+?),?\s+\} from "\./([a-z0-9_]+)\.js";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (async function|function|class|const) (\w+)", re.MULTILINE)
 
 
