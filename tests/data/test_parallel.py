@@ -165,8 +165,11 @@ def test_validation_is_held_out_where_none_is_named(write: Write) -> None:
     assert splits.validation.name(0).endswith("all.tsv, line 5")
     assert splits.test is None
     with pytest.raises(InputError, match="only 1 example"):
-        hold_out(1, 0.5)
-    assert hold_out(3, 0.1) == ([0, 1], [2])
+        list(hold_out([1], 0.5))
+    for size in range(2, 40):
+        found = list(hold_out(range(size), 0.1))
+        assert sorted(index for _, index in found) == list(range(size))
+        assert [index for part, index in found if part == "validation"] == (list(range(9, size, 10)) or [size - 1])
 
 
 def test_what_a_file_had_to_skip_is_told_once(write: Write) -> None:

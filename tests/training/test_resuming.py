@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from clearhead.data import DataSettings, TokenizerSettings
+from clearhead.data import DataSettings, TokenizerSettings, store
 from clearhead.decoding.judge import judge
 from clearhead.errors import InputError
 from clearhead.run import Run
@@ -156,13 +156,13 @@ def test_an_epoch_begins_once_even_if_killed_before_it_is_saved() -> None:
 def test_a_file_is_read_again_only_if_size_or_time_differ(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs(folder, 2)
     read: list[str] = []
-    real = resuming.digest
+    real = store.digest
 
-    def digest(path: Path, size: int) -> str:
+    def digest(path: Path, size: int | None = None) -> str:
         read.append(path.name)
         return real(path, size)
 
-    monkeypatch.setattr(resuming, "digest", digest)
+    monkeypatch.setattr(store, "digest", digest)
     pairs(folder, 3)
     assert read == []
     os.utime(folder / "target", ns=(1, 1))
