@@ -68,10 +68,13 @@ class Choices(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         given = args[0] if args else None
-        if func.__name__ in CHOOSING and isinstance(given, Tensor) and given.dim() and given.size(-1) >= self.vocab:
-            if given.numel() == self.rows * given.size(-1) and given.is_floating_point():
-                self.seen.append(given.detach().reshape(self.rows, -1).double().clone())
+        if getattr(func, "__name__", "") in CHOOSING and isinstance(given, Tensor) and self.fits(given):
+            self.seen.append(given.detach().reshape(self.rows, -1).double().clone())
         return func(*args, **(kwargs or {}))
+
+    def fits(self, x: Tensor) -> bool:
+        wide = x.dim() > 0 and x.size(-1) >= self.vocab
+        return wide and x.numel() == self.rows * x.size(-1) and x.is_floating_point()
 
     def logits(self, steps: int) -> list[Tensor] | None:
         """One tensor of logits a step, or None where it cannot be told which choice belongs to which."""

@@ -168,15 +168,19 @@ def told_not_to(subject: Subject) -> list[Finding]:
     if told.off:
         message = f"in training mode {len(told.off)} places ask for dropout and say at the same time that it is off"
         return [Finding("dropout.off", WARNING, message, {"places": len(told.off)}, tuple(dict.fromkeys(told.off))[:3])]
-    counts = {"": len(draws(subject, model))}
+    usual = sorted(draw.rate for draw in draws(subject, model))
     for path, forward in subject.spec.paths.items():
         with torch.no_grad(), Draws() as seen:
             subject.call(f"paths[{path!r}]", forward, model, *inputs)
-        counts[path] = len([draw for draw in seen.seen if draw.rate > 0])
-        if counts[path] != counts[""] and counts[path] and counts[""]:
-            message = f"in training, forward drops in {counts['']} places, the path {path!r} in {counts[path]}"
-            return [Finding("dropout.off", WARNING, message, {"places": abs(counts[path] - counts[""]), "path": path})]
+        rates = sorted(draw.rate for draw in seen.seen if draw.rate > 0)
+        if rates != usual and rates and usual:
+            message = f"in training, forward drops in {told_rates(usual)}, the path {path!r} in {told_rates(rates)}"
+            return [Finding("dropout.off", WARNING, message, {"places": abs(len(rates) - len(usual)), "path": path})]
     return []
+
+
+def told_rates(rates: list[float]) -> str:
+    return f"{len(rates)} places with {' and '.join(f'{rate:g}' for rate in sorted(set(rates)))}"
 
 
 def run(subject: Subject) -> list[Finding]:

@@ -42,7 +42,7 @@ def run(subject: Subject) -> list[Finding]:
 
 
 def power(rates: list[float], at: int) -> list[Finding]:
-    """A warm-up that grows like a power of the update other than the first: slower or faster than a line, and unusual."""
+    """A warm-up that grows like a power of the update other than the first, slower or faster than a line."""
     places = [place for place in (at // 8, at // 4, at // 2, 3 * at // 4) if place >= 4]
     if len(places) < 3 or not all(0 < rates[place] < rates[at] for place in places):
         return []
