@@ -171,7 +171,7 @@ class App:
         await to.whole(503 if self.worker.draining else 200, state)
 
     async def openapi(self, body: bytes, receive: Any, to: Answer) -> None:
-        await to.whole(200, describe(self.gate.token is not None))
+        await to.whole(200, describe(self.gate.token is not None, {name: one.can for name, one in self.served.items()}))
 
     async def models(self, body: bytes, receive: Any, to: Answer) -> None:
         await to.whole(200, {"object": "list", "data": [one.described() for one in self.served.values()]})

@@ -37,6 +37,16 @@ def test_answers_are_as_described(path: str, description: Any, served: Served) -
     jsonschema.validate(wrong.json(), post["responses"]["400"]["content"]["application/json"]["schema"])
 
 
+def test_models_are_named_where_they_can_be_asked(description: Any) -> None:
+    def names(path: str) -> Any:
+        asked = description["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        return asked["properties"]["model"]["enum"]
+
+    assert names("/v1/completions") == ["text", "endless"]
+    assert names("/v1/embeddings") == ["vectors", "films"]
+    assert names("/predict") == ["films", None]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_schemathesis_finds_nothing(seed: int, served: Served, tmp_path: Path) -> None:

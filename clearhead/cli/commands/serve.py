@@ -89,7 +89,7 @@ def serve(
 
         for one in sockets:
             one.close()
-        print(json.dumps(described(token is not None), indent=1))
+        print(json.dumps(described(token is not None, {name: one.can for name, one in served.items()}), indent=1))
         return
     with_page = page and token is None and address in LOOPBACK
 
