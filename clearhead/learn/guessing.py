@@ -19,6 +19,13 @@ ERRORS = {
         "eos-absent", "`index` fails where nothing is found: a row may reach `longest` without having said eos"
     ),
     r"ZeroDivisionError.*negative power": Likely("warmup-zero", "step 0 has no rate: steps are counted from 1"),
+    r"'(Softmax|LogSoftmax|ReLU|Dropout|Linear|Embedding)'|must be Tensor, not (Softmax|ReLU|Dropout|Linear)": Likely(
+        "module-not-called",
+        "a module was made and never called: nn.Softmax(dim=…)(x), or the function, torch.softmax(x, dim=…)",
+    ),
+    r"must be Tensor, not (float|int)": Likely(
+        "number-for-tensor", "this function of torch takes a tensor, and got a number: math has the same for numbers"
+    ),
     r"view size is not compatible": Likely(
         "not-contiguous",
         "after a transpose the numbers do not lie as a view would read them: use reshape or flatten, or contiguous()",

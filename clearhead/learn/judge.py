@@ -273,7 +273,7 @@ def called(trial: Trial, outcome: Outcome) -> str:
 def raised_at(error: BaseException, written: Any) -> Line | None:
     """The last line of the learner's own file that an exception went through."""
     try:
-        own = str(Path(str(inspect.getsourcefile(written))).resolve())
+        own = str(Path(str(inspect.getsourcefile(inspect.unwrap(written)))).resolve())  # behind @torch.no_grad()
     except (TypeError, OSError):
         return None
     package = str(Path(__file__).resolve().parents[1])
@@ -288,7 +288,7 @@ def point_at(written: Any, mistakes: Sequence[Mistake | None]) -> Line | None:
     """The line that the likeliest mistake is usually on; if there is none, where the part begins."""
     try:
         lines, first = inspect.getsourcelines(written)
-        file = str(inspect.getsourcefile(written))
+        file = str(inspect.getsourcefile(inspect.unwrap(written)))
     except (OSError, TypeError):
         return None
     for mistake in mistakes[:1]:

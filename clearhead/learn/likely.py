@@ -47,7 +47,7 @@ def agreement(
         return 0.0
     alike = telling = 0
     order = sorted(range(len(trials)), key=lambda number: (number != first, number))
-    if theirs[first].error is None:  # most mistakes are ruled out by one call
+    if theirs and theirs[first].error is None:  # most mistakes are ruled out by one call
         once = said_once(exercise, mistake, trials[first], seed + first)
         if once.error is None and unlike(once.output, theirs[first].output, trials[first].tolerance):
             return 0.0

@@ -93,6 +93,14 @@ MISTAKES = (
         where=r"not in|!= ?eos",
     ),
     write(
+        "past-eos",
+        "the rows came back as they were written: bos goes, and each row ends before its first eos",
+        (DONE, "(target[:, -1] == eos).all()"),
+        (ROWS, "target.tolist()"),
+        (CUT, "rows"),
+        where=r"return",
+    ),
+    write(
         "eos-kept",
         "eos itself was returned with the row",
         (CUT, CUT.replace("row.index(eos)]", "row.index(eos) + 1]")),
