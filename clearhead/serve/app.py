@@ -111,6 +111,7 @@ class App:
                 to.extra = self.gate.check(scope["method"], scope["headers"])
                 handler = self._handler(scope, to)
                 if scope["method"] == "POST":
+                    self.gate.check_body(scope["headers"])
                     body = await read_body(in_time(receive))
                 await handler(body, receive, to)
         except NoModel as missing:

@@ -91,7 +91,8 @@ def got(says: str, content: Any) -> dict[str, Any]:
 def describe(with_token: bool, can: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The whole description, for models by name and what each can do."""
     able = {verb: [name for name, verbs in can.items() if verb in verbs] for verb in VERBS}
-    events = {"text/event-stream": {"schema": TEXT}}
+    # each event; its data is a completion without usage (or the usage alone), as JSON, and at the end [DONE]
+    events = {"text/event-stream": {"schema": {"type": "object", "properties": {"data": TEXT}, "required": ["data"]}}}
     health = got("Whether requests are taken.", HEALTH)
     health["get"]["responses"]["503"]["content"]["application/json"]["schema"] = {"anyOf": [HEALTH, ERROR]}
     name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}

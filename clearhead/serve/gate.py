@@ -39,8 +39,6 @@ class Gate:
             same = hmac.compare_digest(given.strip().encode("latin-1", "replace"), self.token.encode())
             if scheme.lower() != "bearer" or not same:
                 raise Refused(401, "a bearer token is needed: Authorization: Bearer …")
-        if method == "POST":
-            self._body(headers)
         return extra
 
     def _origin(self, headers: Headers, host: str) -> dict[str, str]:
@@ -60,7 +58,8 @@ class Gate:
             raise Refused(403, "requests from other sites are not answered")
         return {}
 
-    def _body(self, headers: Headers) -> None:
+    def check_body(self, headers: Headers) -> None:
+        """Refuse what is not read: another type than JSON, or too much of it."""
         if (one(headers, "content-type") or "").lower().replace(" ", "") not in TYPES:
             raise Refused(415, "only application/json is read")
         length = one(headers, "content-length")

@@ -173,6 +173,10 @@ def test_labels(runs: list[Path]) -> None:
         pairs = Client(app, "/predict", {"text": texts, "second": texts})
         await pairs.run()
         assert pairs.status == 400
+        nothing = Client(app, "/predict", {"text": ["", ""]})
+        await nothing.run()
+        assert nothing.status == 400
+        assert "a text without a single token has no label" in nothing.json()["error"]["message"]
 
     talk(served, work)
 

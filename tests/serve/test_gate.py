@@ -39,6 +39,7 @@ def test_other_sites_methods_types_and_sizes_are_refused(served: Served) -> None
         refused(answer, 405)
         assert method == "OPTIONS" or answer.headers["allow"] == "POST"
     refused(ask.post(f"{served.url}/v1/models", json={}), 405)
+    refused(ask.post(f"{served.url}/v1/models"), 405)  # before anything is said of a body
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         refused(ask.post(url, content=b'{"text": "a"}', headers={"content-type": kind}), 415)
     assert served.post("/translate", {"text": " " * 65_000}).status_code in (200, 400)
