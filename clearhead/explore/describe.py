@@ -11,6 +11,7 @@ from clearhead.decoding.load import LoadedModel
 from clearhead.errors import InputError
 from clearhead.explore.interventions import SWITCHES, masked_places, places
 from clearhead.explore.readings import Reading
+from clearhead.explore.writing import forbidden
 from clearhead.model import ModelConfig, Trace
 from clearhead.run import Run
 from clearhead.settings import to_dict
@@ -101,6 +102,7 @@ def describe(loaded: LoadedModel, run: Run, checkpoint: str) -> dict[str, Any]:
         "dtype": str(loaded.model.embedding.weight.dtype).removeprefix("torch."),
         "tokenizer": type(loaded.tokenizer).__name__,
         "special": loaded.tokenizer.special,
+        "forbidden": list(forbidden(loaded)),
         "attentions": [
             {
                 "at": str(place),
