@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from clearhead.model import ModelConfig, Transformer
     from clearhead.tokenizer.base import Tokenizer
 
+DATA_FILES = "data.json"  # what the data were read from
 FORMAT = "clearhead-checkpoint-1"
 STEP = re.compile(r"step_\d{1,18}", re.ASCII)
 CONFIG, TOKENIZER, SOURCE_TOKENIZER, MODEL, OPTIMIZER, STATE = (
@@ -99,6 +100,17 @@ class Run:
         path = self.path / SOURCE_TOKENIZER
         return load(path) if path.is_file() else None
 
+    def data_files(self) -> dict[str, str]:
+        """The SHA-256 of each file that the data were read from, by its path, as training wrote it down."""
+        path = self.path / DATA_FILES
+        if not path.is_file():
+            return {}
+        found = parse_json(read_whole(path, SETTINGS), path)
+        try:
+            return {one["path"]: one["sha256"] for many in found.values() for one in many}
+        except (AttributeError, KeyError, TypeError):
+            raise InputError(f"{path} does not say which files the data were read from") from None
+
     def tokenizers(self, config: "ModelConfig") -> "tuple[Tokenizer, Tokenizer | None]":
         """Both, after the check that the model has a row for each of their tokens."""
         target, source = self.tokenizer(), self.source_tokenizer()
@@ -142,7 +154,7 @@ class Run:
             found = read_whole(pointer, SETTINGS, pipes=False)
             target = found.strip().decode("ascii", "replace")
             wanted = f"the name of a checkpoint in {self.path / 'checkpoints'}, such as step_00000500"
-            if name == "best" and target == "average":
+            if name == "best" and target == "average" and (self.path / "checkpoints" / "average").is_dir():
                 return self.checkpoint("average")
             require(bool(STEP.fullmatch(target)), f"{pointer} holds {found[:80]!r}, not {wanted}")
         elif name == "latest":

@@ -1,6 +1,9 @@
 """What all tests share: where the data lies, one thread per worker, and hypothesis without a clock."""
 
+import atexit
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,11 @@ torch.set_num_threads(1)
 # A shared machine pauses at will, so a deadline measures the neighbours; derandomised, a failure repeats.
 settings.register_profile("clearhead", deadline=None, derandomize=True)
 settings.load_profile("clearhead")
+
+
+# Token stores and sums of files go where nobody else looks, and nothing is left of them.
+os.environ["CLEARHEAD_CACHE"] = tempfile.mkdtemp(prefix="clearhead-cache-")
+atexit.register(shutil.rmtree, os.environ["CLEARHEAD_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -79,10 +79,7 @@ def date_characters(locales: Sequence[str]) -> Characters:
 class Dates(Pairs):
     """Pairs of a date as written and as ISO 8601, that know from which characters each part of the date comes."""
 
-    def __init__(self, written: Sequence[WrittenDate], dates: Sequence[datetime.date], tokenizer: Tokenizer) -> None:
-        texts = [Example(source.text, date.isoformat()) for source, date in zip(written, dates, strict=True)]
-        super().__init__(texts, tokenizer, files="dates task")
-        self.written = written
+    written: Sequence[WrittenDate]
 
     def parts(self, index: int) -> dict[str, tuple[int, int]]:
         """For "year", "month" and "day" the first source character it comes from, and the one after the last."""
@@ -105,4 +102,7 @@ def write_dates(
         form = options[how % len(options)]
         chosen.append(date)
         written.append(form.write(date, CASES[case % len(CASES)], commas % 4 > 0))
-    return Dates(written, chosen, tokenizer)
+    texts = [Example(source.text, date.isoformat()) for source, date in zip(written, chosen, strict=True)]
+    made: Dates = Dates.of(texts, tokenizer, "dates task")
+    made.written = written
+    return made

@@ -13,14 +13,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from clearhead.data.settings import FILE_KEYS, DataSettings, Files
 from clearhead.errors import InputError
-from clearhead.reading import LONGEST_LINE, lines_of, opened_text, read_whole, unpack
+from clearhead.reading import LONGEST_LINE, lines_of, opened_text
+from clearhead.tokenizer.corpus import blocks
 
 # A file with more broken lines than this is not UTF-8 with accidents, but in another encoding.
 MOST_BROKEN = 0.1
+LOOKED_AT = 40  # first lines by which JSON lines are known
 T = TypeVar("T", bound=Any)
 MARK = b"\xef\xbb\xbf"  # what some editors put in front of UTF-8
 
@@ -39,7 +41,10 @@ def expand(path: str) -> Path:
             raise InputError(f"{path}: the variable ${found[1]} is not set")
         return known[found[1]]
 
-    return Path(re.sub(r"\$\{?(\w+)\}?", value, path)).expanduser()
+    try:
+        return Path(re.sub(r"\$\{?(\w+)\}?", value, path)).expanduser()
+    except RuntimeError:  # of nobody, or of somebody without one
+        raise InputError(f"{path}: nobody knows whose home that is; give the folder") from None
 
 
 def anchor(settings: DataSettings, folder: Path) -> DataSettings:
@@ -71,7 +76,8 @@ def find(files: Files) -> list[Path]:
             raise InputError(missing(path))
         found += [match for match in matches if match.is_file()]
     if not found:
-        raise InputError(f"{files}: no file there, only folders; name the files, for example folder/*.txt")
+        other = "" if all(match.is_dir() for match in matches) else ", pipes or devices"
+        raise InputError(f"{files}: no file there, only folders{other}; name the files, for example folder/*.txt")
     return found
 
 
@@ -106,24 +112,6 @@ def refuse_missing(path: Path) -> None:
         raise InputError(missing(path))
 
 
-def read(path: Path) -> bytes:
-    """The bytes of a file, unpacked if they are gzip. An empty file is refused."""
-    refuse_missing(path)
-    content = read_whole(path)
-    if content[:2] == b"\x1f\x8b":
-        content = unpack(content, path)
-    if not content:
-        raise InputError(f"{path}: the file is empty")
-    return content.removeprefix(MARK)
-
-
-def split_lines(content: bytes) -> list[bytes]:
-    lines = content.split(b"\n")
-    if not lines[-1]:
-        lines.pop()  # the last "\n" ends a line, it does not begin one
-    return [line.removesuffix(b"\r") for line in lines]
-
-
 def decode(line: bytes) -> str | None:
     """Text, or None where it is not UTF-8."""
     try:
@@ -132,9 +120,8 @@ def decode(line: bytes) -> str | None:
         return None
 
 
-def text_lines(path: Path) -> Iterator[str]:
-    """The lines of a file one by one, plain or gzip, in as little memory as the longest takes. One that is not UTF-8,
-    or that is longer than LONGEST_LINE bytes, is refused."""
+def raw_lines(path: Path, with_returns: bool = False) -> Iterator[bytes]:
+    """The lines of a file one by one, plain or gzip, in as little memory as the longest takes."""
     refuse_missing(path)
     with opened_text(path) as file:
         number = 0
@@ -144,11 +131,55 @@ def text_lines(path: Path) -> Iterator[str]:
                     f"{path}, line {number}: longer than {LONGEST_LINE >> 20} MiB, the most a line may have"
                 )
             line = line.removeprefix(MARK) if number == 1 else line
-            text = decode(line.removesuffix(b"\r"))
-            if text is None:
-                raise not_utf8(path, number, line)
-            yield text
+            yield line if with_returns else line.removesuffix(b"\r")
         if not number:
+            raise InputError(f"{path}: the file is empty")
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """The same as text. A line that is not UTF-8 is refused."""
+    for line in some_lines(path, strict=True):
+        assert line is not None
+        yield line
+
+
+def some_lines(path: Path, strict: bool) -> Iterator[str | None]:
+    """The same, where a line that is not UTF-8 is None, unless `strict` or there are many, and JSON lines are refused."""
+    first: tuple[int, bytes] | None = None
+    number = broken = 0
+    start: list[str | None] = []
+    for number, raw in enumerate(raw_lines(path), 1):
+        line = decode(raw)
+        if line is None:
+            first, broken = first or (number, raw), broken + 1
+            if strict:
+                raise not_utf8(path, *first)
+        if number <= LOOKED_AT:
+            start.append(line)
+        if number == LOOKED_AT:
+            refuse_json_lines(path, start)
+        yield line
+    if number < LOOKED_AT:
+        refuse_json_lines(path, start)
+    if first is not None and broken > MOST_BROKEN * number:
+        raise not_utf8(path, *first, f" ({broken:,} of {number:,} lines are not)")
+
+
+def text_blocks(path: Path) -> Iterator[str]:
+    """The text of a file in blocks that end where words do. What is not UTF-8 is refused, with its line."""
+    refuse_missing(path)
+    with opened_text(path) as file:
+        first = True
+        try:
+            for block in blocks(file, "strict"):
+                yield block.removeprefix("\ufeff") if first else block
+                first = False
+        except UnicodeDecodeError:
+            for number, line in enumerate(raw_lines(path), 1):
+                if decode(line) is None:
+                    raise not_utf8(path, number, line) from None
+            raise
+        if first:
             raise InputError(f"{path}: the file is empty")
 
 
@@ -156,24 +187,9 @@ def count_lines(path: Path) -> int:
     return sum(1 for _ in text_lines(path))
 
 
-@overload
-def read_lines(path: Path) -> list[str]: ...
-@overload
-def read_lines(path: Path, strict: bool) -> list[str | None]: ...
-def read_lines(path: Path, strict: bool = True) -> Sequence[str | None]:
-    """The lines of a file. One that is not UTF-8 is refused; if not `strict`, it is None, unless there are many."""
-    raw = split_lines(read(path))
-    lines = [decode(line) for line in raw]
-    broken = lines.count(None)
-    if broken and (strict or broken > MOST_BROKEN * len(lines)):
-        refuse_encoding(path, raw, lines)
-    refuse_json_lines(path, lines)
-    return lines
-
-
-def refuse_encoding(path: Path, raw: Sequence[bytes], lines: Sequence[str | None]) -> None:
-    first = lines.index(None)
-    raise not_utf8(path, first + 1, raw[first], f" ({lines.count(None):,} of {len(lines):,} lines are not)")
+def read_lines(path: Path) -> list[str]:
+    """All lines of a file."""
+    return list(text_lines(path))
 
 
 def not_utf8(path: Path, number: int, line: bytes, extent: str = "") -> InputError:
@@ -203,6 +219,6 @@ def refuse_json_lines(path: Path, lines: Iterable[str | None]) -> None:
     if seen > 1 and keys:
         key = "text" if "text" in keys else min(keys)
         raise InputError(
-            f"{path}: JSON lines, and text is wanted; take the text out of its objects, "
-            f"for example with `jq -r .{key}` (they have the keys {', '.join(sorted(keys))})"
+            f"{path}: JSON lines, and text is wanted; name the file .jsonl and its field, data.text_column = {key!r}, or "
+            f"take the text out, for example with `jq -r .{key}` (they have the keys {', '.join(sorted(keys))})"
         )

@@ -1,14 +1,11 @@
 """Labelled text: a text, or two, and the one of a few names that it belongs to.
 
-The dataset takes rows (line, text, second text or None, label) from any iterator, so it does not matter in which form
-they lie on the disk. A text is read between its tokenizer's marks, `<s> text </s>`, and two as BERT reads them,
+A text is read between its tokenizer's marks, `<s> text </s>`, and two as BERT reads them,
 `<s> text </s> second </s>`, with segments 0 and 1 (Devlin et al., 2019, section 3); the state of the first token is
 what is classified. What is longer than `max_length` tokens is cut, of two texts the longer one first, as in use.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,153 +14,73 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clearhead.data.batch import Batch, Example, Kind, Ragged, Skipped
-from clearhead.data.files import expand, read_lines
+from clearhead.data.batch import Batch, Example, Indices, Kind, Ragged, Skipped, Tally, let_go
+from clearhead.data.columns import Note, Origin, id_type, in_memory, origin_of, rising, texts_of, written_texts
 from clearhead.data.pairs import special
-from clearhead.data.parallel import hold_out
-from clearhead.data.plan import plan_by_length
+from clearhead.data.plan import count_blocks, members, plan_by_length
 from clearhead.data.settings import DataSettings
+from clearhead.data.store import Chunk, Columns
+from clearhead.data.tables import Wanted, read_table
 from clearhead.errors import InputError, require
 from clearhead.tokenizer.base import Tokenizer
 
-Column = int | str
-
 
 class Row(NamedTuple):
-    """One example as it is read; what could not be read is None."""
+    """One usable example: a text or two, and its label."""
 
     line: int
-    text: str | None
+    text: str
     second: str | None
-    label: str | None
+    label: str
 
 
-@dataclass(frozen=True)
-class Labels:
-    """Usable rows, and what was left out."""
-
-    rows: list[Row]
-    files: str
-    skipped: list[Skipped]
-
-    def part(self, chosen: Sequence[int], with_skipped: bool) -> "Labels":
-        return Labels([self.rows[i] for i in chosen], self.files, self.skipped if with_skipped else [])
-
-    def texts(self) -> Iterator[str]:
-        for row in self.rows:
-            yield from (text for text in (row.text, row.second) if text)
-
-
-def read_rows(path: Path, settings: DataSettings, strict: bool) -> Iterator[Row]:
-    """The rows of a file with tabs between its columns."""
-    lines = read_lines(path, strict)
-    cells = [line if line is None or not line.strip() else line.split("\t") for line in lines]
-    first = next((row for row in cells if isinstance(row, list)), [])
-    places, header = find_columns(first, settings, path)
-    for number, row in enumerate(cells, 1):
-        if not isinstance(row, list):
-            if row is None:
-                yield Row(number, None, None, None)
+def read_rows(path: Path, settings: DataSettings, strict: bool, tally: Tally) -> Iterator[Row]:
+    """The rows of a file that can be used; in validation and test (`strict`) all must be."""
+    keys = ("text_column", "second_column", "label_column")
+    asked = (settings.text_column, settings.second_column, settings.label_column)
+    wanted = Wanted(keys, asked, ("text", "second text", "label"), optional=("second text",))
+    none = True
+    for line, cells in read_table(path, wanted, strict):
+        if cells == []:
             continue
-        if header:
-            header = False
-            continue
-        if len(row) != len(first):
-            raise InputError(f"{path}, line {number}: {len(row)} columns; wanted {len(first)} like the lines before")
-        text, second, label = (None if place is None else row[place].strip() for place in places)
-        yield Row(number, text, second, label)
-
-
-def find_columns(
-    first: Sequence[str], settings: DataSettings, path: Path
-) -> tuple[tuple[int | None, int | None, int | None], bool]:
-    """Which columns hold the text, the second text and the label, and whether the first line names them."""
-    asked: list[Column | None] = [settings.text_column, settings.second_column, settings.label_column]
-    names = [name.strip() for name in first]
-    if asked == [None, None, None]:
-        if {"text", "label"} <= set(names):
-            asked = ["text", "second text" if "second text" in names else None, "label"]
-        elif len(first) in (2, 3):
-            asked = [1, 2 if len(first) == 3 else None, len(first)]
-        else:
-            wanted = "name its columns `text` and `label` in its first line, or say data.text_column and label_column"
-            raise InputError(f"{path}: {len(first)} columns, of which none is known to be the text; {wanted}")
-    for key, column in (("text_column", asked[0]), ("label_column", asked[2])):
-        require(column is not None, f"{path}: data.{key} is not said; give it by name or number, as the others")
-    places = [None if column is None else place_of(column, names, path) for column in asked]
-    chosen = [place for place in places if place is not None]
-    require(len(set(chosen)) == len(chosen), f"{path}: two of the chosen columns are the same one")
-    return (places[0], places[1], places[2]), any(isinstance(column, str) for column in asked)
-
-
-def place_of(column: Column, names: Sequence[str], path: Path) -> int:
-    """A column by its name in the first line, or by its number from 1."""
-    if isinstance(column, int):
-        require(column <= len(names), f"{path}: no column {column}; its first line has {len(names)}")
-        return column - 1
-    if names.count(column) != 1:
-        found = "no column" if column not in names else f"{names.count(column)} columns"
-        raise InputError(f"{path}: {found} {column!r}; its first line has: {', '.join(names)[:200]}")
-    return names.index(column)
-
-
-def choose(rows: Iterable[Row], files: str, strict: bool, pair: bool) -> Labels:
-    """The rows that can be used; in validation and test (`strict`) all must be."""
-    kept = []
-    reasons: Counter[str] = Counter()
-    first: dict[str, str] = {}
-    for row in rows:
+        text, second, label = (None if cell is None else cell.strip() for cell in cells or (None, None, None))
         reason = ""
-        if row.text is None or row.label is None:
+        if text is None or label is None:
             reason = "not UTF-8"
-        elif not row.text or (pair and not row.second):
+        elif not text or second == "":
             reason = "without a text"
-        elif not row.label:
+        elif not label:
             reason = "without a label"
-        if not reason:
-            kept.append(row)
-            continue
-        require(not strict, f"{files}, line {row.line}: {reason}")
-        reasons[reason] += 1
-        first.setdefault(reason, f"{files}, line {row.line}")
-    if not kept:
-        found = ", ".join(f"{n:,} {why}" for why, n in reasons.items()) or "it has none"
-        raise InputError(f"{files}: no line can be used; {found}")
-    return Labels(kept, files, [Skipped(count, why, first[why]) for why, count in reasons.items()])
+        if reason:
+            require(not strict, f"{path}, line {line}: {reason}")
+            tally.note(reason, f"{path}, line {line}")
+        else:
+            none = False
+            yield Row(line, text or "", second, label or "")
+    if none:
+        found = ", ".join(f"{one.count:,} {one.reason}" for one in tally.skipped()) or "it has none"
+        raise InputError(f"{path}: no line can be used; {found}")
 
 
-def read_labelled(settings: DataSettings) -> tuple[Labels, Labels, Labels | None]:
-    """Training, validation and test rows, as far as the settings name them."""
-
-    def part(split: str) -> Labels | None:
-        file = getattr(settings, split + "labelled")
-        if file is None:
-            return None
-        rows = list(read_rows(expand(file), settings, split != ""))
-        return choose(rows, str(expand(file)), split != "", any(row.second for row in rows))
-
-    train, validation, test = part(""), part("validation_"), part("test_")
-    assert train is not None  # the settings have seen to that
-    if validation is None:
-        for_training, for_validation = hold_out(len(train.rows), settings.validation_share)
-        train, validation = train.part(for_training, True), train.part(for_validation, False)
-    return train, validation, test
+LabelCounts = Mapping[str, Sequence[int]]  # how often each label occurs in a part, and in which line first
 
 
-def label_names(settings: DataSettings, train: Labels, others: Iterable[Labels | None]) -> tuple[str, ...]:
-    """The names that the settings give, or those of the training rows in order; every row must have one of them."""
-    found = sorted({row.label or "" for row in train.rows})
-    names = settings.labels or tuple(found)
-    require(len(names) > 1, f"{train.files}: the only label is {names[0]!r}; there is nothing to tell apart")
-    most = f"{len(names):,} labels in {len(train.rows):,} lines: is the label in another column?"
-    require(len(names) <= max(2, len(train.rows) // 2), f"{train.files}: {most}")
-    for part in (train, *others):
-        for row in part.rows if part else ():
-            if row.label not in names:
-                known = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-                where = f"{part.files}, line {row.line}" if part else ""
-                raise InputError(f"{where}: the label {row.label!r} is none of those to be told apart ({known})")
-    return tuple(names)
+def label_names(given: Sequence[str] | None, files: str, training: LabelCounts) -> list[str]:
+    """The names that are given, or those of the training rows in order."""
+    names = list(given or sorted(training))
+    lines = sum(count for count, _ in training.values())
+    require(len(names) > 1, f"{files}: the only label is {names[0]!r}; there is nothing to tell apart")
+    most = f"{len(names):,} labels in {lines:,} lines: is the label in another column?"
+    require(len(names) <= max(2, lines // 2), f"{files}: {most}")
+    return names
+
+
+def check_labels(names: Sequence[str], files: str, found: LabelCounts) -> None:
+    """Every label of a part must be one of the names."""
+    known = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    for label, (_, line) in sorted(found.items(), key=lambda one: one[1][1]):
+        fits = label in names
+        require(fits, f"{files}, line {line}: the label {label!r} is none of those to be told apart ({known})")
 
 
 def mark_texts(tokenizer: Tokenizer) -> None:
@@ -196,53 +113,117 @@ def macro_f1(right: NDArray[Any], predicted: NDArray[Any], wanted: NDArray[Any])
     return float((2 * right[there] / (predicted + wanted)[there]).mean())
 
 
+class LabelledEncoder:
+    """Rows into columns of ids, in whichever process it is called."""
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int, min_length: int = 1) -> None:
+        self.tokenizer, self.max_length, self.min_length = tokenizer, max_length, min_length
+
+    def __call__(self, rows: Sequence[tuple[int, tuple[Row, int]]], train: bool, files: str) -> tuple[Chunk, Note]:
+        """`rows` are the number of the corpus, the row and the number of its label."""
+        note = Note()
+        ids: list[list[int]] = []
+        firsts: list[int] = []
+        kept: list[tuple[Row, int]] = []
+        for corpus, (row, label) in rows:
+            found, segments, cut = labelled_ids(self.tokenizer, row.text, row.second, self.max_length)
+            if train and len(found) < self.min_length:
+                note.drop(f"shorter than data.min_length = {self.min_length} tokens", f"{files}, line {row.line}")
+                continue
+            if cut:
+                reason = f"longer than data.max_length = {self.max_length} tokens"
+                note.drop(reason, f"{files}, line {row.line}", "cut")
+            ids.append(found)
+            firsts.append(segments.count(0))
+            kept.append((row, label))
+            note.keep(corpus)
+        tokens = Ragged.of(ids)
+        return {
+            "tokens": tokens.flat.astype(id_type(self.tokenizer)),
+            "tokens_ends": rising(tokens.ends),
+            "first": np.array(firsts, np.int32),
+            "label": np.array([label for _, label in kept], np.int32),
+            "line": np.array([row.line for row, _ in kept], np.int64),
+            **written_texts([text for row, _ in kept for text in (row.text, row.second or "")]),
+        }, note
+
+
 class Labelled:
     """Texts with a label each, for a model that says one thing of a whole sequence."""
 
     kind: Kind = "encoder"
 
     def __init__(
-        self,
-        part: Labels,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        max_length: int,
-    ) -> None:
-        self.rows, self.files = part.rows, part.files
-        self.tokenizer, self.labels, self.max_length = tokenizer, tuple(labels), max_length
-        self.pairs = any(row.second is not None for row in part.rows)
+        self, columns: Columns, origin: Origin, tokenizer: Tokenizer, numbers: Mapping[int, int], pairs: bool,
+        labels: Sequence[str], max_length: int,
+    ) -> None:  # fmt: skip
+        """`numbers` leads from the label in the columns to its place among the names."""
+        self.columns, self.origin = columns, origin
+        self.tokenizer, self.labels, self.max_length, self.pairs = tokenizer, tuple(labels), max_length, pairs
         self.head: dict[str, Any] = {"kind": "pooled", "classes": len(labels)}
-        self.needs: dict[str, Any] = {"embedding": {"segments": 2}} if self.pairs else {}  # of the model besides
+        self.needs: dict[str, Any] = {"embedding": {"segments": 2}} if pairs else {}  # of the model besides
         self.pad_id = special(tokenizer, "pad")
-        encoded = [labelled_ids(tokenizer, row.text or "", row.second, max_length) for row in part.rows]
-        cut = [row.line for row, (_, _, was_cut) in zip(part.rows, encoded, strict=True) if was_cut]
-        self.skipped = list(part.skipped)
-        if cut:
-            where = f"{part.files}, line {cut[0]}"
-            self.skipped.append(Skipped(len(cut), f"longer than data.max_length = {max_length} tokens", where, "cut"))
-        self.tokens = Ragged.of([ids for ids, _, _ in encoded])
-        self.segments = Ragged.of([segments for _, segments, _ in encoded])
-        number = {name: place for place, name in enumerate(labels)}
-        self.wanted: NDArray[np.int64] = np.array([number[row.label or ""] for row in part.rows], dtype=np.int64)
+        self.skipped: list[Skipped] = origin.skipped
+        self.tokens = Ragged(columns["tokens"], columns["tokens_ends"])
+        self._numbers = np.array([numbers.get(number, -1) for number in range(max(numbers) + 1)], np.int64)
+        self.blocks = count_blocks(len(self))
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], tokenizer: Tokenizer, labels: Sequence[str], longest: int, files: str) -> "Labelled":
+        """A dataset of rows in memory."""
+        places = {name: place for place, name in enumerate(labels)}
+        chunk, note = LabelledEncoder(tokenizer, longest)([(0, (row, places[row.label])) for row in rows], False, files)
+        pairs = any(row.second is not None for row in rows)
+        origin = origin_of(files, (files,), note, ())
+        return cls(in_memory(chunk), origin, tokenizer, dict(enumerate(range(len(labels)))), pairs, labels, longest)
+
+    @property
+    def files(self) -> str:
+        return self.origin.files
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.tokens)
 
-    def plan(self, seed: int, epoch: int, max_tokens: int) -> list[list[int]]:
+    def longest(self) -> int:
+        """Tokens of the longest text."""
+        found = int(self.tokens.lengths.max())
+        let_go(self.tokens.ends)
+        return found
+
+    def wanted(self, indices: Indices) -> NDArray[np.int64]:
+        """The numbers of their labels."""
+        return self._numbers[self.columns["label"][indices]]
+
+    def plan(self, seed: int, epoch: int, max_tokens: int, block: int = 0) -> list[list[int]]:
         """Here `max_tokens` counts the tokens that are read: of each text only its label is to be predicted."""
-        return plan_by_length(self.tokens.lengths, self.tokens.lengths, seed, epoch, max_tokens)
+        chosen = members(self.origin.sizes, self.origin.weights, seed, epoch, block)
+        lengths = self.tokens.spans(chosen)[1]
+        let_go(self.tokens.ends)
+        return plan_by_length(lengths, lengths, seed, epoch, max_tokens, block, chosen)
 
-    def collate(self, indices: Sequence[int], seed: int = 0, epoch: int = 0) -> Batch:
+    def collate(self, indices: Indices, seed: int = 0, epoch: int = 0) -> Batch:
         tokens, real = self.tokens.padded(indices, self.pad_id)
         inputs: dict[str, Tensor] = {"tokens": torch.from_numpy(tokens)}
         if self.pairs:
-            inputs["segments"] = torch.from_numpy(self.segments.padded(indices, 0)[0])
+            inputs["segments"] = torch.from_numpy(self.segments(indices, real))
         if not real.all():
             inputs["real"] = torch.from_numpy(real)
-        return Batch(inputs, torch.from_numpy(self.wanted[indices]), len(indices))
+        return Batch(inputs, torch.from_numpy(self.wanted(indices)), len(indices))
+
+    def segments(self, indices: Indices, real: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Of each token, to which of two texts it belongs."""
+        first = self.columns["first"][indices]
+        return ((np.arange(real.shape[1]) >= first[:, None]) & real).astype(np.int64)
+
+    def texts(self, limit: int | None = None) -> list[tuple[str, str | None]]:
+        """The texts themselves."""
+        found = texts_of(self.columns, 2 * len(range(len(self))[:limit]))
+        return [(text, second if self.pairs else None) for text, second in zip(found[::2], found[1::2], strict=True)]
 
     def examples(self, limit: int | None = None) -> list[Example]:
-        return [Example("\t".join(filter(None, row[1:3])), row.label or "") for row in self.rows[:limit]]
+        texts = self.texts(limit)
+        names = [self.labels[number] for number in self.wanted(range(len(texts))).tolist()]
+        return [Example("\t".join(filter(None, pair)), name) for pair, name in zip(texts, names, strict=True)]
 
     def name(self, index: int) -> str:
-        return f"{self.files}, line {self.rows[index].line}"
+        return self.origin.name(index, self.columns)

@@ -13,7 +13,7 @@ from itertools import product
 from clearhead.data.batch import generator
 from clearhead.data.dates import CASES, FIRST, LAST
 from clearhead.data.forms import Form, locale_forms, spell, without_weekday
-from clearhead.data.labelled import Labels, Row
+from clearhead.data.labelled import Row
 
 Day = tuple[int, int, int | None]  # month, day, and the weekday from 0 where it is written
 
@@ -30,7 +30,7 @@ def language_forms(locales: Sequence[str]) -> dict[str, list[Form]]:
     return {language: list(forms.values()) for language, forms in sorted(found.items()) if forms}
 
 
-def write_languages(count: int, dates: Sequence[datetime.date], locales: Sequence[str], stream: int) -> Labels:
+def write_languages(count: int, dates: Sequence[datetime.date], locales: Sequence[str], stream: int) -> list[Row]:
     """`count` dates as somebody may write them, each with its language."""
     forms = language_forms(locales)
     languages = list(forms)
@@ -41,7 +41,7 @@ def write_languages(count: int, dates: Sequence[datetime.date], locales: Sequenc
         form = forms[language][how % len(forms[language])]
         made = form.write(dates[when % len(dates)], CASES[case % len(CASES)], COMMAS[commas % len(COMMAS)])
         rows.append(Row(number, made.text, None, language))
-    return Labels(rows, "languages task", [])
+    return rows
 
 
 def best_possible(locales: Sequence[str]) -> float:

@@ -4,7 +4,6 @@
 so that the model must have an opinion on every token and not only where it sees a mask.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clearhead.data.batch import IGNORE, Batch, Example, Kind, generator
-from clearhead.data.text import Text
-from clearhead.data.windows import Windows, encode_documents
+from clearhead.data.batch import IGNORE, Batch, Example, Indices, Kind, generator, let_go, mixed
+from clearhead.data.columns import Origin
+from clearhead.data.store import Columns
+from clearhead.data.windows import Windows
 from clearhead.errors import InputError
 from clearhead.tokenizer.base import MASK, Tokenizer
 
@@ -28,15 +28,12 @@ def chances(
     """`count` random numbers from 0 up to 1 for every position of these windows, the same whatever windows are asked
     for beside them.
 
-    They are a hash of the position and a random key, by the mixing step of SplitMix64 (Steele, Lea and Flood, 2014): a
-    generator for each window would take longer than all the rest of a batch.
+    They are a hash of the position and a random key: a generator for each window would take longer than all the rest of
+    a batch.
     """
     number = (indices[:, None] * context + np.arange(context)).astype(np.uint64)  # of the position in the stream
     keys = random.integers(0, 1 << 64, size=(count, 1, 1), dtype=np.uint64)
-    x = keys + number * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((x ^ (x >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+    return (mixed(keys + number * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(11)) * 2.0**-53
 
 
 class MaskedTokens(Windows):
@@ -46,18 +43,23 @@ class MaskedTokens(Windows):
     kind: Kind = "encoder"
     head: dict[str, Any] = {"kind": "masked"}  # noqa: RUF012 (nobody writes to it)
 
-    def __init__(self, text: Text, tokenizer: Tokenizer, context: int, shifted: bool) -> None:
+    next_tokens = False
+
+    def __init__(
+        self, columns: Columns, origin: Origin, tokenizer: Tokenizer, apart: bool, context: int, shifted: bool
+    ) -> None:
         if tokenizer.mask_id is None:
             raise InputError(f"task = 'masked' needs a tokenizer with the special token {MASK!r}")
-        super().__init__(encode_documents(text, tokenizer), text, tokenizer, context, shifted)
+        super().__init__(columns, origin, tokenizer, apart, context, shifted)
         self.mask: int = tokenizer.mask_id
         self.reserved = np.array(list(tokenizer.special.values()))
         self.ordinary = np.setdiff1d(np.arange(tokenizer.size), [*self.reserved, *tokenizer.unused()])
 
-    def collate(self, indices: Sequence[int], seed: int = 0, epoch: int = 0) -> Batch:
-        places, real, documents = self.stream.places(indices, seed, epoch)
-        tokens = self.stream.ids[places].astype(np.int64)
-        order, fate, other = chances(3, np.asarray(indices), self.stream.context, generator(seed, epoch, CORRUPTION))
+    def collate(self, indices: Indices, seed: int = 0, epoch: int = 0) -> Batch:
+        places, real, documents = self.places(indices, seed, epoch)
+        tokens = self.columns["ids"][places].astype(np.int64)
+        let_go(self.columns["ids"], self.columns["ends"])
+        order, fate, other = chances(3, np.asarray(indices), self.context, generator(seed, epoch, CORRUPTION))
         candidates = real & ~np.isin(tokens, self.reserved)
         order[~candidates] = 1  # behind all others
         wanted = np.maximum(1, np.rint(GUESSED * candidates.sum(1))).astype(int)  # of each row

@@ -4,98 +4,106 @@ Everything rests on line n of one file belonging to line n of the other. So noth
 other is tolerated, and what cannot be used is taken out on both sides at once, counted, and reported with its line.
 """
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
-from clearhead.data.batch import Example, Skipped
-from clearhead.data.files import read_lines
+from clearhead.data.batch import Tally
+from clearhead.data.files import some_lines
+from clearhead.data.tables import Cells, Column, Wanted, read_table
 from clearhead.errors import InputError
 
-
-@dataclass(frozen=True)
-class Parallel:
-    """Usable pairs, the line (from 1) each comes from, and what was left out."""
-
-    texts: list[Example]
-    lines: list[int]
-    files: str
-    skipped: list[Skipped]
-
-    def part(self, chosen: Sequence[int], with_skipped: bool) -> "Parallel":
-        """These pairs only."""
-        texts, lines = [self.texts[i] for i in chosen], [self.lines[i] for i in chosen]
-        return Parallel(texts, lines, self.files, self.skipped if with_skipped else [])
+T = TypeVar("T")
 
 
-def read_files(source: Path, target: Path, strict: bool) -> Parallel:
-    """Two files, line by line. `strict` for validation and test, which must be used whole or not at all."""
-    sources, targets = read_lines(source, strict), read_lines(target, strict)
-    if len(sources) != len(targets):
+class PairRow(NamedTuple):
+    """A usable pair, and the line (from 1) it comes from."""
+
+    line: int
+    source: str
+    target: str
+
+
+def read_pairs(
+    paths: Sequence[Path], columns: tuple[Column | None, Column | None], strict: bool, tally: Tally
+) -> Iterator[PairRow]:
+    """Two files, line by line, or the columns of one. `strict` for validation and test, which must be used whole or not
+    at all. White space around a text is not part of it."""
+    names = str(paths[0]), str(paths[-1])
+    found: Iterator[tuple[int, str | None, str | None]]
+    if len(paths) == 1:
+        wanted = Wanted(("source_column", "target_column"), columns, ("source", "target"))
+        found = columns_of(read_table(paths[0], wanted, strict, tally))
+    else:
+        found = side_by_side(paths[0], paths[1], strict)
+    none = True
+    for line, source, target in found:
+        reason, file = unusable(source, target, names)
+        if not reason:
+            none = False
+            yield PairRow(line, (source or "").strip(), (target or "").strip())
+        elif strict and reason == "empty on one side":
+            raise InputError(f"{file}, line {line}: empty, but its other side is not")
+        else:
+            tally.note(reason, f"{file}, line {line}")
+    if none:
+        both = " and ".join(dict.fromkeys(names))
+        why = ", ".join(f"{one.count:,} {one.reason}" for one in tally.skipped() if one.what == "skipped")
+        raise InputError(f"{both}: no line can be used; {why}")
+
+
+def columns_of(rows: Iterable[Cells]) -> Iterator[tuple[int, str | None, str | None]]:
+    for line, cells in rows:
+        source, target = (None, None) if cells is None else cells or ("", "")
+        yield line, source, target
+
+
+def side_by_side(source: Path, target: Path, strict: bool) -> Iterator[tuple[int, str | None, str | None]]:
+    """The lines of two files, of which both must have as many."""
+    end = object()
+    counts = [0, 0]
+    for both in zip_longest(some_lines(source, strict), some_lines(target, strict), fillvalue=end):
+        counts = [count + (one is not end) for count, one in zip(counts, both, strict=True)]
+        if end not in both:
+            yield counts[0], both[0], both[1]  # type: ignore[misc]
+    if counts[0] != counts[1]:
         raise InputError(
-            f"{source} has {len(sources):,} lines, but {target} has {len(targets):,}: line n of one must belong to "
+            f"{source} has {counts[0]:,} lines, but {target} has {counts[1]:,}: line n of one must belong to "
             "line n of the other"
         )
-    return choose(list(zip(sources, targets, strict=True)), (str(source), str(target)), strict)
 
 
-def read_columns(path: Path, strict: bool) -> Parallel:
-    """The first two columns of a file with tabs between them; every line must have as many columns as the first."""
-    pairs: list[tuple[str | None, str | None]] = []
-    columns = 0
-    for number, line in enumerate(read_lines(path, strict), 1):
-        if line is None or not line.strip():
-            pairs.append((line, line))
-            continue
-        cells = line.split("\t")
-        columns = columns or len(cells)
-        if len(cells) != columns or columns < 2:
-            wanted = f"{columns} like the lines before" if columns > 1 else "at least 2, with a tab between them"
-            raise InputError(f"{path}, line {number}: {len(cells)} columns; wanted {wanted}")
-        pairs.append((cells[0], cells[1]))
-    found = choose(pairs, (str(path), str(path)), strict)
-    if columns > 2:  # read, but not without a word
-        found.skipped.append(
-            Skipped(columns - 2, f"columns of {columns}, of which two are read", str(path), "left out")
-        )
-    return found
+def unusable(source: str | None, target: str | None, files: tuple[str, str]) -> tuple[str, str]:
+    """Why a pair cannot be used, and the file that is to blame; nothing if it can."""
+    if source is None or target is None:
+        return "not UTF-8", files[source is not None]
+    if source.strip() and target.strip():
+        return "", ""
+    both = not source.strip() and not target.strip()
+    return "empty on both sides" if both else "empty on one side", files[bool(source.strip())]
 
 
-def choose(pairs: Sequence[tuple[str | None, str | None]], files: tuple[str, str], strict: bool) -> Parallel:
-    """The pairs that can be used. White space around a text is not part of it."""
-    texts, lines = [], []
-    reasons: Counter[str] = Counter()
-    first: dict[str, str] = {}
-    for number, (source, target) in enumerate(pairs, 1):
-        reason, file = "", files[0]
-        if source is None or target is None:
-            reason, file = "not UTF-8", files[source is not None]
-        elif not source.strip() or not target.strip():
-            reason, file = "empty on one side", files[bool(source.strip())]
-            if source.strip() == target.strip():
-                reason = "empty on both sides"
-            elif strict:
-                raise InputError(f"{file}, line {number}: empty, but its other side is not")
-        if not reason:
-            assert source is not None
-            assert target is not None
-            texts.append(Example(source.strip(), target.strip()))
-            lines.append(number)
-            continue
-        reasons[reason] += 1
-        first.setdefault(reason, f"{file}, line {number}")
-    both = files[0] if files[0] == files[1] else f"{files[0]} and {files[1]}"
-    if not texts:
-        raise InputError(f"{both}: no line can be used; {', '.join(f'{n:,} {why}' for why, n in reasons.items())}")
-    return Parallel(texts, lines, both, [Skipped(count, why, first[why]) for why, count in reasons.items()])
-
-
-def hold_out(size: int, share: float) -> tuple[list[int], list[int]]:
-    """Every so-manieth one for validation, the rest for training. Not the last ones: many files are sorted."""
-    step = max(2, round(1 / share))
-    validation = list(range(step - 1, size, step)) or [size - 1]
-    if size < 2:
-        raise InputError(f"only {size} example to train on; none can be kept for validation")
-    kept = set(validation)
-    return [i for i in range(size) if i not in kept], validation
+def hold_out(items: Iterable[T], share: float | None, part: str = "train") -> Iterator[tuple[str, T]]:
+    """Every so-manieth for validation, the rest for training; not the last ones: many files are sorted. Of fewer than
+    so many, the last. Without a share, all are of one `part`."""
+    if share is None:
+        for item in items:
+            yield part, item
+        return
+    step, number = max(2, round(1 / share)), -1
+    waiting: list[T] = []  # one that may turn out to be the last
+    for number, item in enumerate(items):
+        for before in waiting:
+            yield "train", before
+        waiting = []
+        if number % step == step - 1:
+            yield "validation", item
+        elif number < step:
+            waiting = [item]
+        else:
+            yield "train", item
+    if number < 1:
+        raise InputError(f"only {number + 1} example to train on; none can be kept for validation")
+    for last in waiting:
+        yield "validation" if number < step else "train", last

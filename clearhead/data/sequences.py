@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clearhead.data.batch import IGNORE, Batch, Example, Kind, Ragged, Skipped, generator
+from clearhead.data.batch import IGNORE, Batch, Example, Indices, Kind, Ragged, Skipped, generator
 from clearhead.data.pairs import special
 from clearhead.data.plan import plan_by_length
 from clearhead.errors import InputError
@@ -65,6 +65,7 @@ class Counting:
     """For each token of a list, how often it occurs in it: one class for each count from 0 up to the longest list."""
 
     kind: Kind = "encoder"
+    blocks = 1
 
     def __init__(self, texts: Sequence[Example], tokenizer: Tokenizer, longest: int) -> None:
         self.texts = texts
@@ -78,10 +79,10 @@ class Counting:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def plan(self, seed: int, epoch: int, max_tokens: int) -> list[list[int]]:
+    def plan(self, seed: int, epoch: int, max_tokens: int, block: int = 0) -> list[list[int]]:
         return plan_by_length(self.tokens.lengths, self.tokens.lengths, seed, epoch, max_tokens)
 
-    def collate(self, indices: Sequence[int], seed: int = 0, epoch: int = 0) -> Batch:
+    def collate(self, indices: Indices, seed: int = 0, epoch: int = 0) -> Batch:
         tokens, real = self.tokens.padded(indices, self.pad_id)
         labels, _ = self.counts.padded(indices, IGNORE)
         inputs: dict[str, Tensor] = {"tokens": torch.from_numpy(tokens)}

@@ -1,12 +1,23 @@
-"""Getting the tokenizer that a recipe asks for: learned from the training text, or read from a file."""
+"""Getting the tokenizer that a recipe asks for: learned from the training text, or read from a file.
 
-from collections.abc import Iterable, Sequence
+A large corpus is not needed whole to learn its words: of more than LEARNED_FROM bytes, evenly spaced pieces of it are
+read that have about as many. What was learned is kept in the cache, under a sum of all it depends on.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 
 from clearhead import tokenizer as tokenizers
 from clearhead.data.files import expand
+from clearhead.data.prepare import Corpus
 from clearhead.data.settings import TokenizerSettings
+from clearhead.data.store import cache_folder, sum_of
+from clearhead.disk import make_folder
 from clearhead.errors import InputError
 from clearhead.tokenizer import Tokenizer
+
+LEARNED_FROM = 64 << 20  # bytes of text
+RUN = 1 << 16  # characters that are taken or left together
 
 
 def get_tokenizer(
@@ -26,6 +37,45 @@ def get_tokenizer(
     kind = asked.kind or usual
     if kind == "integers":
         raise InputError("tokenizer.kind = 'integers' is for the tasks on lists: copy, reverse, sort and count")
+    former = tokenizers.Characters("")  # which has no word of its own to say, only forms
+    former.forms = asked.forms
+    formed = map(former.formed, texts) if asked.forms else texts
+    found: Tokenizer
     if kind == "characters":
-        return tokenizers.Characters.train(texts, special)
-    return tokenizers.train(texts, asked.vocab_size, special=special, pattern=asked.pattern)
+        found = tokenizers.Characters.train(formed, special)
+    else:
+        found = tokenizers.train(formed, asked.vocab_size, special=special, pattern=asked.pattern)
+    found.forms = asked.forms
+    return found
+
+
+def learned(
+    asked: TokenizerSettings,
+    corpus: Corpus,
+    side: int | None = None,  # of pairs, the texts of one side only
+    special: Sequence[str] = tokenizers.SPECIAL,
+) -> Tokenizer:
+    """The tokenizer for a corpus: from the cache, if it was learned before."""
+    if asked.path is not None or asked.kind == "integers":
+        return get_tokenizer(asked, (), "bpe", special)
+    key = sum_of([corpus.describe(), asdict(asked), side, list(special), LEARNED_FROM])
+    path = cache_folder() / "tokenizers" / f"{key}.json"
+    if path.is_file():
+        return tokenizers.load(path)
+    every = -(-corpus.size() // LEARNED_FROM)
+    texts = (text for row in sampled(corpus.texts(), every) for text in (row if side is None else row[side : side + 1]))
+    found = get_tokenizer(asked, texts, "bpe", special)
+    make_folder(path.parent)
+    found.save(path)
+    return found
+
+
+def sampled(rows: Iterable[tuple[str, ...]], every: int) -> Iterator[tuple[str, ...]]:
+    """One run of rows in so many."""
+    run = size = 0
+    for row in rows:
+        if run % max(1, every) == 0:
+            yield row
+        size += sum(map(len, row))
+        if size >= RUN:
+            run, size = run + 1, 0

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clearhead.data.labelled import Labelled, labelled_ids, macro_f1
 from clearhead.data.settings import DataSettings
-from clearhead.data.splits import build as build_data
+from clearhead.data.splits import held_out
 from clearhead.decoding.load import LoadedModel, load
 from clearhead.decoding.results import Prediction
 from clearhead.decoding.scoring import batches, right_pad
@@ -102,20 +102,26 @@ def label_settings(run: Run) -> DataSettings | None:
 
 
 def confusions(
-    classifier: Classifier, settings: DataSettings, limit: int | None = None
+    classifier: Classifier,
+    settings: DataSettings,
+    limit: int | None = None,
+    recorded: Mapping[str, str] | None = None,  # the sums of the run's files
 ) -> dict[str, tuple[Confusion, float]]:
     """On each held-out part of the run's own data: how often each label was taken for each, and the loss."""
-    splits = build_data(settings, classifier.tokenizer)
-    data = splits.test or splits.validation
-    assert isinstance(data, Labelled)
-    assert data.labels == classifier.labels
-    count = len(data) if limit is None else min(limit, len(data))
-    ids, segments = ([part[i].tolist() for i in range(count)] for part in (data.tokens, data.segments))
-    found, wanted = classifier.probabilities(ids, segments), data.wanted[:count]
-    table = np.zeros((len(data.labels),) * 2, dtype=np.int64)
-    np.add.at(table, (wanted, found.argmax(-1)), 1)
-    loss = -float(np.log(np.maximum(found[np.arange(count), wanted], 1e-300)).mean())
-    return {"test" if splits.test else "validation": (table, loss)}
+    result = {}
+    for name, data in held_out(settings, classifier.tokenizer, None, recorded).items():
+        assert isinstance(data, Labelled)
+        assert data.labels == classifier.labels
+        count = len(data) if limit is None else min(limit, len(data))
+        ids = [data.tokens[i].tolist() for i in range(count)]
+        firsts = data.columns["first"][:count].tolist()
+        segments = [[0] * first + [1] * (len(row) - first) for first, row in zip(firsts, ids, strict=True)]
+        found, wanted = classifier.probabilities(ids, segments), data.wanted(range(count))
+        table = np.zeros((len(data.labels),) * 2, dtype=np.int64)
+        np.add.at(table, (wanted, found.argmax(-1)), 1)
+        loss = -float(np.log(np.maximum(found[np.arange(count), wanted], 1e-300)).mean())
+        result[name] = table, loss
+    return result
 
 
 def confusion_scores(table: Confusion, loss: float, labels: Sequence[str]) -> dict[str, Any]:

@@ -15,10 +15,12 @@ from typing import Any
 
 import torch
 
-from clearhead.data.batch import IGNORE, Dataset
+from clearhead.data.batch import IGNORE, Dataset, Tally
+from clearhead.data.files import find
 from clearhead.data.settings import DataSettings
-from clearhead.data.splits import build as build_data
-from clearhead.data.text import read_parts, read_text
+from clearhead.data.splits import held_out
+from clearhead.data.text import read_text
+from clearhead.data.windows import Windows
 from clearhead.decoding.load import LoadedModel
 from clearhead.decoding.scoring import score_texts
 from clearhead.errors import InputError
@@ -131,7 +133,7 @@ def label_scores(
     model = loaded.model_of_kind("encoder", "evaluate labels")
     assert isinstance(model, EncoderOnly)
     loss = right = count = exact = rows = 0.0
-    for planned in data.plan(0, 0, max_tokens):
+    for planned in (batch for block in range(data.blocks) for batch in data.plan(0, 0, max_tokens, block)):
         indices = [index for index in planned if limit is None or index < limit]
         if not indices:
             continue
@@ -168,8 +170,11 @@ def translation_scores(
 
 def text_file_scores(loaded: LoadedModel, file: str | os.PathLike[str], limit: int | None = None) -> Scores:
     """A language model on a text of yours, whose documents end where they did in training."""
-    text = read_text(str(file), loaded.documents, strict=False)
-    return text_scores(loaded, text.documents[:limit], loaded.window())
+    settings = DataSettings(text=str(file), documents=loaded.documents)  # type: ignore[arg-type]
+    groups, texts = [find(str(file))], list[str]()
+    for _, _, piece in read_text(groups, settings, None, "train", Tally()):
+        texts = [*texts, piece.text] if piece.first else [*texts[:-1], texts[-1] + piece.text]
+    return text_scores(loaded, texts[:limit], loaded.window())
 
 
 def held_out_scores(
@@ -183,25 +188,26 @@ def held_out_scores(
     """The scores that fit the model's task on each held-out part of the run's own data: its test data, or where there
     is none its validation data, and further tests by name."""
     settings = from_dict(DataSettings, Run(run).settings.get("data", {}), "data.")
+    recorded = Run(run).data_files()
     kind = loaded.model.config.kind
     if baseline is not None and (kind != "encoder-decoder" or settings.task is not None):
         raise InputError(f"a baseline is for translations, which the data of {run} are not: evaluate it by itself")
     if kind == "decoder":
-        _, validation, test = read_parts(settings)
-        documents = (test or validation).documents[:limit]
-        return {"test" if test else "validation": text_scores(loaded, documents, loaded.window())}
+        return {
+            name: text_scores(loaded, data.documents(limit), loaded.window())
+            for name, data in held_out(settings, loaded.tokenizer, None, recorded).items()
+            if isinstance(data, Windows)
+        }
     if settings.labels is not None:
         from clearhead.decoding.classify import Classifier, confusion_scores, confusions
 
         if not isinstance(loaded, Classifier) or loaded.labels != settings.labels:
             raise InputError(f"{loaded.name} does not know the labels of {run}")
-        found = confusions(loaded, settings, limit)
+        found = confusions(loaded, settings, limit, recorded)
         return {name: confusion_scores(*one, settings.labels) for name, one in found.items()}
     own = None if loaded.source_tokenizer is loaded.tokenizer else loaded.source_tokenizer
-    splits = build_data(settings, loaded.tokenizer, source_tokenizer=own)
-    parts = {"test": splits.test} if splits.test else {"validation": splits.validation}
     results: dict[str, Scores] = {}
-    for name, data in {**parts, **splits.extra}.items():
+    for name, data in held_out(settings, loaded.tokenizer, own, recorded).items():
         if kind == "encoder":
             results[name] = label_scores(loaded, data, limit)
             continue

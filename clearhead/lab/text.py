@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from clearhead.data.files import find
-from clearhead.data.text import Text
 from clearhead.data.windows import NextTokens
 from clearhead.tokenizer import Characters, Tokenizer
 from clearhead.tokenizer import train as learn
@@ -52,7 +51,7 @@ def language(characters: int, context: int, vocab_size: int | None = None) -> La
         tokenizer = learn([train], vocab_size)
 
     def windows(text: str, shifted: bool) -> NextTokens:
-        return NextTokens(Text([text], False, "the standard library", []), tokenizer, context, shifted)
+        return NextTokens.of([text], False, tokenizer, context, shifted, "the standard library")
 
     held_out = windows(validation, False)
     return Language(windows(train, True), held_out, len(validation) / len(tokenizer.encode_ordinary(validation)))

@@ -42,9 +42,16 @@ class Difference:
 
 
 def attempt(
-    trial: Trial, parts: Mapping[str, Any], ours: Mapping[str, Any], sizes: Sizes, seed: int, chance: int = -1
+    trial: Trial,
+    parts: Mapping[str, Any],
+    ours: Mapping[str, Any],
+    sizes: Sizes,
+    seed: int,
+    chance: int = -1,
+    once: bool = False,
 ) -> Outcome:
-    """Call a part as the trial says. What is raised is kept, not raised. `chance` seeds what the part draws."""
+    """Call a part as the trial says. What is raised is kept, not raised. `chance` seeds what the part draws; `once`
+    leaves the gradients and the second call out."""
     chance = seed if chance < 0 else chance
     arguments = trial.make(sizes, Draw(seed))
     outcome = Outcome(arguments)
@@ -58,9 +65,11 @@ def attempt(
         outcome.changed = tuple(
             i for i, (a, b) in enumerate(zip(given, arguments, strict=True)) if unlike(plain(a), b, 0.0)
         )
-        if trial.gradients:
+        if trial.gradients and not once:
             outcome.gradients = gradients(outcome, given, run, trial)
         outcome.output = plain(outcome.output)
+        if once:
+            return outcome
         torch.default_generator.manual_seed(chance)
         outcome.again = plain(call(Run(parts, ours, sizes, seed), *map(fresh, arguments)))
     except Exception as error:
@@ -236,15 +245,16 @@ def shrink(
 ) -> tuple[Sizes, Outcome, Difference]:
     """Make one size after the other smaller, as long as the same kind of thing is wrong as at first."""
     kind = first[1].kind
+    once = kind in ("values", "shapes")  # what is wrong at once shrinks faster without gradients and a second call
 
     def fails(smaller: Sizes) -> tuple[Outcome, Difference] | None:
         try:
-            wanted = attempt(trial, ours, ours, smaller, seed)
+            wanted = attempt(trial, ours, ours, smaller, seed, once=once)
         except Exception:
             return None  # the arguments cannot be made that small
         if wanted.error is not None:
             return None
-        got = attempt(trial, parts, ours, smaller, seed)
+        got = attempt(trial, parts, ours, smaller, seed, once=once)
         if got.error is not None and isinstance(got.error, Misfit) != (kind == "shapes"):
             return None if kind != "runs" else (got, Difference("runs", got.error, wanted.output))
         found = difference(got, wanted, trial)
@@ -253,9 +263,6 @@ def shrink(
     best = fails(sizes) or first
     if best is first:  # it does not fail twice in the same way: something is remembered, and nothing can be shrunk
         return sizes, *first
-    if kind not in ("gradients", "runs"):  # what is wrong without gradients shrinks faster without them
-        whole, trial = trial, replace(trial, gradients=False)
-        trial = trial if fails(sizes) else whole
     improved = True
     while improved:
         improved = False

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
@@ -22,6 +23,8 @@ PAD, BOS, EOS, UNK, MASK = "<pad>", "<s>", "</s>", "<unk>", "<mask>"
 ROLES = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK, "mask": MASK}  # what each is called unless `marks` says more
 SPECIAL = (PAD, BOS, EOS, UNK)  # what is reserved unless the caller chooses otherwise
 ALL: Literal["all"] = "all"
+LOWER = "lowercase"  # character by character, as others do it: a Σ at the end of a word is no exception
+FORMS = ("NFC", "NFKC", LOWER)
 
 Allowed = Collection[str] | Literal["all"]
 
@@ -38,6 +41,7 @@ class Tokenizer(ABC):
     separator = b""  # what stands between the bytes of two tokens
     marks: dict[str, int] = {}  # noqa: RUF012 (replaced, never changed)
     around: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    forms: tuple[str, ...] = ()  # what is done with a text before anything else, of FORMS in this order
 
     @property
     def kind(self) -> str:
@@ -107,11 +111,18 @@ class Tokenizer(ABC):
         """Write `tokenizer.json`, whole or not at all; into a folder under that name, or as the file named."""
         target = Path(path)
         written = self.to_json()
-        if self.marks or self.around is not None:
+        if self.marks or self.around is not None or self.forms:
             around = None if self.around is None else [list(ids) for ids in self.around]
             marked = {"clearhead": "marked", "marks": self.marks, "around": around, "tokenizer": json.loads(written)}
+            marked |= {"forms": self.forms} if self.forms else {}
             written = json.dumps(marked, ensure_ascii=False, indent=1) + "\n"
         write_whole(target / "tokenizer.json" if target.is_dir() else target, written)
+
+    def formed(self, text: str) -> str:
+        """The text as it is read: in a normal form of Unicode, or in small letters, if it was learned so."""
+        for form in self.forms:
+            text = text.replace("Σ", "σ").lower() if form == LOWER else unicodedata.normalize(form, text)
+        return text
 
     @cached_property
     def _special_pattern(self) -> re.Pattern[str]:

@@ -100,6 +100,8 @@ class BytePair(Tokenizer):
         U+DC80 to U+DCFF stand for the bytes 80 to FF, as in all of Python (`errors="surrogateescape"`); of other
         surrogates, pairs become the character they mean and single ones U+FFFD, as tiktoken does.
         """
+        if self.forms:
+            text = self.formed(text)
         look_up: Callable[[str], str] = self._words.__getitem__
         if dropout:
             chance = check_dropout(dropout, generator)
@@ -120,9 +122,10 @@ class BytePair(Tokenizer):
         return list(map(ord, merge("".join(map(self._alphabet.__getitem__, data)), self._merges)))
 
     def encode_with_offsets(self, text: str) -> list[tuple[int, int, int]]:
-        """For each token its id and the span of characters, start and end, that it covers, wholly or in part."""
+        """For each token its id and the span of characters, start and end, that it covers, wholly or in part; of a
+        tokenizer with `forms`, spans of the formed text."""
         spans, start = [], 0
-        for word in self._split(text):
+        for word in self._split(self.formed(text)):
             try:
                 widths = [len(character.encode("utf-8", "surrogateescape")) for character in word]
             except UnicodeEncodeError:

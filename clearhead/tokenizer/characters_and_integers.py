@@ -36,11 +36,16 @@ class Characters(Tokenizer):
     @classmethod
     def train(cls, texts: Iterable[str], special: Sequence[str] = SPECIAL) -> "Characters":
         """Every character of the texts, in the order of Unicode."""
-        return cls(sorted(set().union(*texts)), special)
+        found: set[str] = set()
+        for text in texts:
+            found.update(text)
+        return cls(sorted(found), special)
 
     def encode_ordinary(self, text: str, *, dropout: float = 0.0, generator: random.Random | None = None) -> list[int]:
         """The ids of the characters; one that is not in the vocabulary is `<unk>`, or refused where that is absent."""
         refuse_dropout(dropout)
+        if self.forms:
+            text = self.formed(text)
         try:
             return [self._ids[character] for character in text]
         except KeyError as error:

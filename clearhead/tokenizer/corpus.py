@@ -13,12 +13,16 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from clearhead.errors import InputError
 from clearhead.tokenizer.split import Splitter
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 BLOCK = 1 << 20  # bytes read at once, and characters given to a worker at once
 LARGEST = 16 * BLOCK  # a text without any place to cut is cut here all the same
@@ -36,16 +40,17 @@ def read_texts(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
     for path in paths:
         try:
             if str(path) == "-":
-                yield from _blocks(sys.stdin.buffer)
+                yield from blocks(sys.stdin.buffer)
             else:
                 with Path(path).open("rb") as file:
-                    yield from _blocks(file)
+                    yield from blocks(file)
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _blocks(file: BinaryIO) -> Iterator[str]:
-    utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+def blocks(file: BinaryIO, errors: str = "surrogateescape") -> Iterator[str]:
+    """A text in blocks, each of which ends where every pattern ends a word."""
+    utf8 = codecs.getincrementaldecoder("utf-8")(errors)
     held = ""  # read, but not yet cut off
     while data := file.read(BLOCK):
         held += utf8.decode(data)
@@ -78,44 +83,59 @@ def count_words(
 ) -> Counter[str]:
     """How often each word occurs; `progress` is told the number of characters counted, now and then."""
     counts: Counter[str] = Counter()
-    batches = _batches(texts)
-    first = list(islice(batches, 2))
+    for found, size in in_order(partial(_count, pattern), _batches(texts), workers):
+        counts.update(found)
+        if progress is not None:
+            progress(size)
+    return counts
+
+
+def in_order(
+    work: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
+) -> Iterator[tuple[Result, int]]:
+    """What `work` makes of each item, in order, by several processes, and the size of the item. The queue is bounded:
+    items are read no faster than they are worked on. One item alone is worked on here."""
+    left = iter(items)
+    first = list(islice(left, 2))
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if _CAN_FORK else 1
     # a daemonic process, such as a worker of multiprocessing.Pool, may not start others
     if workers == 1 or len(first) < 2 or multiprocessing.current_process().daemon:
-        for batch in chain(first, batches):
-            counts.update(_count(pattern, batch))
-            if progress is not None:
-                progress(sum(map(len, batch)))
-        return counts
+        for item in chain(first, left):
+            yield work(item), size_of(item)
+        return
     method = "fork" if _CAN_FORK else "spawn"
-    pending: deque[tuple[Future[dict[str, int]], int]] = deque()
-    with ProcessPoolExecutor(workers, multiprocessing.get_context(method)) as pool:
-        for batch in chain(first, batches):
-            pending.append((pool.submit(_count, pattern, batch), sum(map(len, batch))))
-            # a bounded queue: the corpus is read no faster than it is counted
+    pending: deque[tuple[Future[Result], int]] = deque()
+    with ProcessPoolExecutor(workers, multiprocessing.get_context(method), _work_on, (work,)) as pool:
+        for item in chain(first, left):
+            pending.append((pool.submit(_worked_on, item), size_of(item)))
             while len(pending) > 2 * workers:
-                _collect(pending.popleft(), counts, progress)
-        while pending:
-            _collect(pending.popleft(), counts, progress)
-    return counts
+                future, size = pending.popleft()
+                yield future.result(), size
+        for future, size in pending:
+            yield future.result(), size
 
 
-def _collect(
-    job: tuple[Future[dict[str, int]], int], counts: Counter[str], progress: Callable[[int], None] | None
-) -> None:
-    future, size = job
-    counts.update(future.result())
-    if progress is not None:
-        progress(size)
+def size_of(item: Any) -> int:
+    return sum(map(len, item)) if isinstance(item, list) else item.size
+
+
+_WORK: list[Callable[[Any], Any]] = []  # in a worker: what it was started for; sent along with each item it would cost
+
+
+def _work_on(work: Callable[[Any], Any]) -> None:
+    _WORK[:] = [work]
+
+
+def _worked_on(item: Any) -> Any:
+    return _WORK[0](item)
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
     """Texts in groups of about one block, enough for a worker to be worth asking."""
     batch: list[str] = []
     size = 0
-    for text in chain.from_iterable(map(_parts, texts)):
+    for text in chain.from_iterable(map(parts, texts)):
         batch.append(text)
         size += len(text)
         if size >= BLOCK:
@@ -125,7 +145,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _parts(text: str) -> Iterator[str]:
+def parts(text: str) -> Iterator[str]:
     """A long text in several, so that it does not keep one worker busy while the others wait."""
     start = 0
     while len(text) - start > 2 * BLOCK and (cut := _CUT.search(text, start + BLOCK)):

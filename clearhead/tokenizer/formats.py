@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from clearhead.disk import write_whole
 from clearhead.errors import InputError
 from clearhead.reading import parse_json, read_whole
 from clearhead.tokenizer import characters_and_integers, delegated, huggingface, pieces
-from clearhead.tokenizer.base import Tokenizer
+from clearhead.tokenizer.base import FORMS, Tokenizer
 from clearhead.tokenizer.bytepair import BytePair, Merge, alphabet_symbols
 from clearhead.tokenizer.huggingface import printable, unprintable
 from clearhead.tokenizer.merge import Merges, merge
@@ -60,6 +60,10 @@ def from_json(content: dict[str, Any], where: str) -> Tokenizer:
         around = content.get("around")
         tokenizer = from_json(inner, where)
         tokenizer.marks = {str(role): _id(number, tokenizer, where) for role, number in marks.items()}
+        forms = content.get("forms", [])
+        if not isinstance(forms, list) or not set(forms) <= set(FORMS) or not reads_forms(tokenizer, forms):
+            raise InputError(f"{where}: 'forms' is {forms!r:.80}; known are {', '.join(FORMS)}, for texts")
+        tokenizer.forms = tuple(forms)
         if around is not None:
             before, after = around
             tokenizer.around = (
@@ -73,6 +77,11 @@ def from_json(content: dict[str, Any], where: str) -> Tokenizer:
         None: huggingface.from_json,
     }.get(content.get("clearhead"), characters_and_integers.from_json)
     return read(content, where)
+
+
+def reads_forms(tokenizer: Tokenizer, forms: Sequence[str]) -> bool:
+    """Only what is learned here brings texts into a form; others have their own ways."""
+    return not forms or isinstance(tokenizer, BytePair | characters_and_integers.Characters)
 
 
 def _get(content: dict[str, Any], key: str, kind: type, where: str) -> Any:
@@ -217,6 +226,8 @@ def tiktoken_lines(tokenizer: BytePair) -> bytes:
 
 
 def _as_byte_pair(tokenizer: Tokenizer, target: Path) -> BytePair:
+    if tokenizer.forms:
+        raise InputError(f"{target}: cannot say that texts are read as {', '.join(tokenizer.forms)}; write .json")
     if not isinstance(tokenizer, BytePair):
         raise InputError(f"{target}: only a byte-pair encoding can be written there; {type(tokenizer).__name__} cannot")
     return tokenizer

@@ -22,6 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 from clearhead.machine import native_bfloat16, pick_device
 
 PATIENCE = timedelta(minutes=10)  # a collective that takes longer will never end
+LONG = timedelta(days=30)  # for work that only the first rank does
 
 # The group this process has joined, kept until it joins another. DDP would else be the last to hold it, and let go of
 # it with the interpreter locked; the group's destructor waits for its threads, and one of them may wait for that lock
@@ -36,6 +37,7 @@ class Ranks:
         self.rank, self.count = rank, count
         self.device = device or torch.device("cpu")
         self.parallel: Literal["ddp", "fsdp"] = "ddp"
+        self.store: dist.Store | None = None  # what all ranks can write to and read, if there are several
 
     @property
     def first(self) -> bool:
@@ -50,6 +52,15 @@ class Ranks:
         total = torch.tensor(values, dtype=kind, device=self.device)
         dist.all_reduce(total)
         return total.tolist()
+
+    def wait(self) -> None:
+        """Until the first rank calls `go_on`, for as long as that takes: a collective would give up."""
+        if self.store is not None:
+            self.store.wait(["go on"], LONG)
+
+    def go_on(self) -> None:
+        if self.store is not None:
+            self.store.set("go on", "")
 
     def barrier(self) -> None:
         if self.count > 1:
@@ -140,7 +151,7 @@ def gathered(device: str = "auto", parallel: Literal["ddp", "fsdp"] = "ddp") -> 
     dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
     JOINED[:] = [dist.group.WORLD]
     ranks = Ranks(dist.get_rank(), count, chosen)
-    ranks.parallel = parallel
+    ranks.parallel, ranks.store = parallel, store
     try:
         yield ranks
     finally:

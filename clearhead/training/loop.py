@@ -34,7 +34,8 @@ class Progress:
 
     step: int = 0  # updates done
     epoch: int = 0
-    batch: int = 0  # batches of this epoch already seen
+    block: int = 0  # of the epoch, and …
+    batch: int = 0  # … batches of it already seen
     best: float | None = None  # the best validation so far, by the measure of the settings, and when it was …
     best_step: int = 0
     stale: int = 0  # … and how many validations have passed since
@@ -114,7 +115,7 @@ class Loop:
         self.wrapped = self.ranks.wrap(self.objective, stacked_layers(model))
         self.optimizers = build_optimizers(model, settings)
         self._plan: list[list[int]] = []
-        self._planned = -1
+        self._planned = (-1, -1)  # the epoch and block it is of
 
     def run(self) -> None:
         """All updates that are left. Ranks agree on stopping, so that none waits for one that has left."""
@@ -170,15 +171,15 @@ class Loop:
         return mean
 
     def next_batch(self) -> list[int]:
-        """The examples of the next global batch; epochs follow one another, each in its own order."""
+        """The examples of the next global batch; epochs follow one another, each in its own order, block by block."""
         progress, settings = self.progress, self.settings
-        if self._planned == progress.epoch and progress.batch >= len(self._plan):
-            progress.epoch, progress.batch = progress.epoch + 1, 0
-        if self._planned != progress.epoch:
-            self._plan = self.data.plan(settings.seed, progress.epoch, settings.max_tokens)
-            self._planned = progress.epoch
-            if progress.batch >= len(self._plan):  # resumed exactly between two epochs
-                return self.next_batch()
+        while self._planned != (progress.epoch, progress.block) or progress.batch >= len(self._plan):
+            if self._planned == (progress.epoch, progress.block):
+                progress.block, progress.batch = progress.block + 1, 0
+            if progress.block >= self.data.blocks:
+                progress.epoch, progress.block = progress.epoch + 1, 0
+            self._plan = self.data.plan(settings.seed, progress.epoch, settings.max_tokens, progress.block)
+            self._planned = progress.epoch, progress.block
         return self._plan[progress.batch]
 
     def collate(self, piece: list[int], indices: list[int]) -> Batch:

@@ -16,13 +16,13 @@ from typing import Any
 
 from clearhead.data.files import expand, find
 from clearhead.data.settings import FILE_KEYS
+from clearhead.data.store import digest, known_digest
 from clearhead.disk import write_whole
-from clearhead.errors import InputError
+from clearhead.errors import InputError, require
+from clearhead.reading import SETTINGS, parse_json, read_whole
+from clearhead.run import DATA_FILES
 from clearhead.training.config import Recipe
 from clearhead.training.loop import Progress
-
-FILES = "data.json"  # in the run's folder: what its data were
-BLOCK = 1 << 20
 
 # What makes another run of it: tables or keys by how their path begins, and those among them that do not.
 SAME = (
@@ -71,22 +71,9 @@ def describe_files(recipe: Recipe, before: Described) -> Described:
         for path in find(files):
             about = path.stat()
             one: dict[str, Any] = {"path": str(path), "size": about.st_size, "time": about.st_mtime_ns}
-            one["sha256"] = known.get(tuple(one.values())) or digest(path, about.st_size)
+            one["sha256"] = known.get(tuple(one.values())) or known_digest(path)
             found[key].append(one)
     return found
-
-
-def digest(path: Path, size: int) -> str:
-    """SHA-256 of the first so many bytes."""
-    total = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while size > 0 and (piece := file.read(min(BLOCK, size))):
-                total.update(piece)
-                size -= len(piece)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    return total.hexdigest()
 
 
 def refuse_changed_files(before: Described, now: Described, where: Path) -> list[str]:
@@ -111,7 +98,8 @@ def refuse_changed_files(before: Described, now: Described, where: Path) -> list
                 there.pop(path)
             else:
                 raise InputError(
-                    f"{key}: {path} is not the file that {where} was begun with (sha256 {one['sha256'][:12]}…); "
+                    f"{key}: {path} is not the file that {where} was begun with "
+                    f"(sha256 {one['sha256'][:12]}…, none of those in {where / DATA_FILES}); "
                     "give the old one" + ("" if key in TOKENIZERS else ", or the new one under another name")
                 )
         lines += [f"{key}: {path} is no longer part of it" for path in there if key not in TOKENIZERS]
@@ -141,8 +129,8 @@ def fingerprints(recipe: Recipe, files: Described) -> tuple[str, str]:
 def continue_with(progress: Progress, batches: str, measured: str) -> list[str]:
     """Let a run go on with these data and validations; what that means for it, if they are others than before."""
     lines = []
-    if progress.batches and progress.batches != batches and progress.batch:
-        progress.epoch, progress.batch = progress.epoch + 1, 0
+    if progress.batches and progress.batches != batches and (progress.batch or progress.block):
+        progress.epoch, progress.block, progress.batch = progress.epoch + 1, 0, 0
         lines.append(f"the batches are others than before: epoch {progress.epoch} begins now")
     if progress.measured and progress.measured != measured:
         progress.best, progress.stale = None, 0
@@ -153,20 +141,19 @@ def continue_with(progress: Progress, batches: str, measured: str) -> list[str]:
 
 def read_files(path: Path) -> Described:
     """What was written down of the data; nothing of runs that did not do so yet."""
-    try:
-        found = json.loads((path / FILES).read_text())
-        for many in found.values():
-            for one in many:
-                _ = one["path"], one["size"], one["time"], one["sha256"]
-    except FileNotFoundError:
+    if not (path / DATA_FILES).exists():
         return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{path / FILES} cannot be read: {error!r:.200}; without it the run goes on") from None
+    wanted = {"path": str, "size": int, "time": int, "sha256": str}
+    told = f"{path / DATA_FILES} is not what a training writes; without it the run goes on"
+    found = parse_json(read_whole(path / DATA_FILES, SETTINGS), path / DATA_FILES)
+    require(isinstance(found, dict) and all(isinstance(many, list) for many in found.values()), told)
+    for one in (one for many in found.values() for one in many):
+        require(isinstance(one, dict) and all(type(one.get(key)) is kind for key, kind in wanted.items()), told)
     return found
 
 
 def write_files(path: Path, files: Described) -> None:
-    write_whole(path / FILES, json.dumps(files, indent=1) + "\n")
+    write_whole(path / DATA_FILES, json.dumps(files, indent=1) + "\n")
 
 
 def flat(settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:

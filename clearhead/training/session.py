@@ -40,7 +40,7 @@ from clearhead.training.resuming import (
     write_files,
 )
 from clearhead.training.transfer import fate_lines, freeze, inherited_tokenizers, take_over, with_body
-from clearhead.training.validate import Judge, Validation, better, evaluate
+from clearhead.training.validate import Judge, Validation, all_batches, better, evaluate
 
 Attach = Callable[[Splits, Log], Sequence[Callback]]
 
@@ -110,7 +110,7 @@ def train(
             log(f"training {count:,} parameters on {len(splits.train):,} examples into {path}")
         sharded = ranks.count > 1 and ranks.parallel == "fsdp"  # then no rank has a model to decode with
         decoded = judge(splits) if judge is not None and not sharded else None
-        validation = Validation(splits.validation, settings.max_tokens, settings.measure, decoded)
+        validation = Validation(splits.validation, settings.max_tokens, settings.measure, decoded, splits.more)
         signal_number = go(loop, run, splits, validation, attach, log)
         tests: dict[str, dict[str, float]] = {}
         if ranks.first and not signal_number:
@@ -145,7 +145,7 @@ def test(run: Run, splits: Splits, max_tokens: int, log: Log) -> dict[str, dict[
     for name, data in sets.items():
         try:
             objective = Objective(run.build("best"), 0.0, torch.float32)
-            results[name] = evaluate(objective, data, data.plan(0, 0, max_tokens), Ranks())
+            results[name] = evaluate(objective, data, all_batches(data, max_tokens), Ranks())
         except InputError as error:
             log(f"{name}: not tested, because {error}")
             continue
@@ -159,7 +159,7 @@ def prepare(
     """Data and model configuration; a new run folder gets both written down, an old one is compared with them. Also the
     sums by which changed batches and validations are noticed."""
     if not ranks.first:
-        ranks.barrier()  # the first rank may have to learn a tokenizer
+        ranks.wait()  # the first rank prepares the data
     run = Run(path) if (path / TOKENIZER).is_file() and (path / CONFIG).is_file() else None
     old = with_defaults(path / CONFIG) if (path / CONFIG).is_file() else {}
     if old and not recipe.model:  # a model from elsewhere, and a recipe that leaves it as it is
@@ -173,7 +173,7 @@ def prepare(
     tokenizer, own = (None, None) if run is None else (run.tokenizer(), run.source_tokenizer())
     if run is None and origin is not None:
         tokenizer, own = inherited_tokenizers(recipe, origin)
-    splits = build_data(recipe.data, tokenizer, recipe.tokenizer, own)
+    splits = build_data(recipe.data, tokenizer, recipe.tokenizer, own, log)
     source = splits.source_tokenizer
     sizes: tuple[int, int | None] = (splits.tokenizer.size, None if source is None else source.size)
     if source is not None and old and "source_vocab_size" not in old.get("model", {}):  # two tokenizers, one numbering
@@ -202,7 +202,7 @@ def prepare(
         for name, skipped in splits.skipped():
             log(f"{name}: {skipped}")
         clean_up(Run(path))
-        ranks.barrier()
+        ranks.go_on()
     return splits, config, fingerprints(recipe, files)
 
 
@@ -213,7 +213,7 @@ def fit_labels(data: Labelled, config: ModelConfig) -> None:
     pooled = config.head.kind == "pooled"
     require(pooled, f"{names}: model.head.kind must be 'pooled', one answer a text, not {config.head.kind!r}")
     require(classes == len(data.labels), f"{names}, model.head.classes = {classes}: leave it out, or let them agree")
-    longest = int(data.tokens.lengths.max())
+    longest = data.longest()
     fits = table is None or longest <= table
     require(fits, f"a text has {longest} tokens, model.positions.max_length = {table}: set data.max_length={table}")
     require(segments >= 2 or not data.pairs, f"two texts need model.embedding.segments = 2, not {segments}")

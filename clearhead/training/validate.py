@@ -6,7 +6,8 @@ and how long ago that was decides when patience runs out; or instead of the loss
 BLEU and chrF need real decoding, which is not a part of training: they come from whoever starts it, as a `judge`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -25,16 +26,23 @@ DECODED = ("BLEU", "chrF")
 class Validation:
     """Callback: validates every so many updates, and after the last one."""
 
-    def __init__(self, data: Dataset, max_tokens: int, measure: str = "loss", judge: Judge | None = None) -> None:
-        self.data, self.measure = data, measure
+    def __init__(
+        self,
+        data: Dataset,
+        max_tokens: int,
+        measure: str = "loss",
+        judge: Judge | None = None,
+        more: Mapping[str, Dataset] | None = None,  # further sets by name, which are measured but decide nothing
+    ) -> None:
+        self.data, self.measure, self.more, self.max_tokens = data, measure, more or {}, max_tokens
         self.judge = judge if measure in DECODED else None  # the others are known without its cost
         possible = measures(data)
         if measure not in possible or (measure in DECODED and judge is None):
             left = [name for name in possible if name not in DECODED or judge is not None]
             raise InputError(f"training.measure = {measure!r} is none that these data have: {', '.join(left)}")
-        self.batches = data.plan(0, 0, max_tokens)  # now, so that an example too long for a batch is found at the start
-        if not any(data.collate(batch).count for batch in self.batches):
-            raise InputError(nothing_in(data))
+        for one in (data, *self.more.values()):  # now, so that an example too long for a batch is found at the start
+            if not any(one.collate(batch).count for batch in all_batches(one, max_tokens)):
+                raise InputError(nothing_in(one))
 
     def __call__(self, loop: Loop) -> None:
         settings, progress = loop.settings, loop.progress
@@ -49,7 +57,10 @@ class Validation:
                 loop.stop = f"no better validation {self.measure} for {progress.stale} validations"
 
     def scores(self, objective: Objective, ranks: Ranks) -> dict[str, float]:
-        scores = evaluate(objective, self.data, self.batches, ranks)
+        scores = evaluate(objective, self.data, all_batches(self.data, self.max_tokens), ranks)
+        for name, data in self.more.items():
+            found = evaluate(objective, data, all_batches(data, self.max_tokens), ranks)
+            scores |= {f"{measure} {name}": value for measure, value in found.items()}
         if self.judge is not None:  # on each rank, as each has the whole model and the same data
             scores |= self.judge(objective.model)
         return scores
@@ -72,8 +83,13 @@ def nothing_in(data: Dataset) -> str:
     return f"there is nothing to predict in any of {len(data):,} examples, of which the first is {data.name(0)}"
 
 
+def all_batches(data: Dataset, max_tokens: int) -> Iterator[list[int]]:
+    """The batches of held-out data, always the same."""
+    return chain.from_iterable(data.plan(0, 0, max_tokens, block) for block in range(data.blocks))
+
+
 @torch.no_grad()
-def evaluate(objective: Objective, data: Dataset, batches: list[list[int]], ranks: Ranks) -> dict[str, float]:
+def evaluate(objective: Objective, data: Dataset, batches: Iterable[list[int]], ranks: Ranks) -> dict[str, float]:
     """The loss per token; where there are answers to be right or wrong, also the share of tokens that are the first
     choice after the true ones before them (`token_accuracy`), and of whole sequences of such tokens (`exact`). Greedy
     search writes exactly these sequences: `exact` is the score of real decoding, without its cost."""
@@ -83,12 +99,11 @@ def evaluate(objective: Objective, data: Dataset, batches: list[list[int]], rank
     size = 1 + 3 * len(data.labels) if isinstance(data, Labelled) else 3
     sums = torch.zeros(size, dtype=torch.float64)  # loss, right tokens, right sequences; or what labels count by
     count = rows = 0
-    turns = -(-len(batches) // ranks.count)  # as many for each rank: FSDP gathers the weights together in each
-    for turn in range(turns):
-        number = turn * ranks.count + ranks.rank
-        batch = data.collate(batches[min(number, len(batches) - 1)]).to(ranks.device)
+    left = iter(batches)
+    while turn := list(islice(left, ranks.count)):  # as many for each rank: FSDP gathers the weights together in each
+        batch = data.collate(turn[min(ranks.rank, len(turn) - 1)]).to(ranks.device)
         found = objective(batch, answers).double().cpu()
-        if number < len(batches):
+        if ranks.rank < len(turn):
             sums += found if answers else found * torch.tensor([1.0, 0.0, 0.0])
             count, rows = count + batch.count, rows + len(batch.labels)
     *found, tokens, sequences = ranks.sum(*sums.tolist(), count, rows)

@@ -94,7 +94,7 @@ def test_a_classifier_reads_in_use_what_it_read_in_training(trained: tuple[Path,
     classifier = clearhead.load(run)
     assert isinstance(classifier, Classifier)
     assert classifier.labels == data.labels
-    texts = [row.text or "" if row.second is None else (row.text or "", row.second) for row in data.rows]
+    texts = [text if second is None else (text, second) for text, second in data.texts()]
     said = classifier.predict(texts)
     for one, row in zip(said, logits.softmax(-1), strict=True):
         assert np.allclose(one.probabilities, row.numpy(), atol=1e-5)
@@ -159,7 +159,7 @@ def test_the_best_possible_reader_is_counted_exactly() -> None:
     best = best_possible(locales)
     assert set(language_forms(locales)) == {"da", "nb"}
     dates = [date for part in divide_dates() for date in part if date.year == 2028]
-    rows = write_languages(60_000, dates, locales, 0).rows
+    rows = write_languages(60_000, dates, locales, 0)
     counts: dict[str, dict[str, int]] = {}
     for row in rows:
         counts.setdefault(row.text or "", {}).setdefault(row.label or "", 0)

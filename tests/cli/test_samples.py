@@ -31,7 +31,7 @@ def test_a_prompt_has_the_marks_that_the_data_have(
     recipe = Recipe(data, MODEL, TokenizerSettings(kind="characters"), training)
     outcome = train(recipe, tmp_path / "run", attach=show_samples, quiet=True)
     validation = outcome.splits.validation
-    start = validation.stream.ids[: len(given[0])].tolist()  # type: ignore[attr-defined]
+    start = validation.ids()[: len(given[0])].tolist()  # type: ignore[attr-defined]
     assert given == [start]
     assert len(start) > 5
     bos = outcome.splits.tokenizer.bos_id

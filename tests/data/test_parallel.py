@@ -165,8 +165,11 @@ def test_validation_is_held_out_where_none_is_named(write: Write) -> None:
     assert splits.validation.name(0).endswith("all.tsv, line 5")
     assert splits.test is None
     with pytest.raises(InputError, match="only 1 example"):
-        hold_out(1, 0.5)
-    assert hold_out(3, 0.1) == ([0, 1], [2])
+        list(hold_out([1], 0.5))
+    for size in range(2, 40):
+        found = list(hold_out(range(size), 0.1))
+        assert sorted(index for _, index in found) == list(range(size))
+        assert [index for part, index in found if part == "validation"] == (list(range(9, size, 10)) or [size - 1])
 
 
 def test_what_a_file_had_to_skip_is_told_once(write: Write) -> None:
@@ -215,6 +218,8 @@ def test_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert expand("~/x").is_absolute()
     with pytest.raises(InputError, match=r"\$NO_SUCH_THING is not set"):
         expand("$NO_SUCH_THING/a")
+    with pytest.raises(InputError, match=r"~no-such-user/a: nobody knows whose home"):
+        expand("~no-such-user/a")
     settings = DataSettings(source="a.en", target="~/a.de", test_source="/x", test_target="$CLEARHEAD_DATA/y")
     anchored = anchor(settings, tmp_path)
     assert (anchored.source, anchored.target) == (str(tmp_path / "a.en"), "~/a.de")

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 import clearhead
 from clearhead.data import IGNORE, DataSettings, TokenizerSettings, build
+from clearhead.data.batch import Skipped, Tally
+from clearhead.data.files import find
 from clearhead.data.masked import MASK, MaskedTokens, chances
-from clearhead.data.text import Text, read_text, split_text
+from clearhead.data.text import read_text
 from clearhead.data.windows import NextTokens
 from clearhead.errors import InputError
 from clearhead.tokenizer import SPECIAL, Characters, load
@@ -28,11 +30,20 @@ Write = Callable[[str, str | bytes], str]
 
 
 def stream(text: str, context: int, shifted: bool = False, kind: type[Windows] = NextTokens) -> Windows:
-    return kind(Text([text], False, "text", []), LETTERS, context, shifted)
+    return kind.of([text], False, LETTERS, context, shifted)
 
 
 def documents(texts: list[str], context: int, shifted: bool = False, kind: type[Windows] = NextTokens) -> Windows:
-    return kind(Text(texts, True, "text", []), LETTERS, context, shifted)
+    return kind.of(texts, True, LETTERS, context, shifted)
+
+
+def read(files: str | tuple[str, ...], documents: str, strict: bool) -> tuple[list[str], list[Skipped]]:
+    """The documents of files, put together again, and what was left out."""
+    settings = DataSettings(text=files, documents=documents)  # type: ignore[arg-type]
+    tally, found = Tally(), list[str]()
+    for _, _, piece in read_text([find(files)], settings, None, "test" if strict else "train", tally):
+        found = [*found, piece.text] if piece.first else [*found[:-1], found[-1] + piece.text]
+    return found, tally.skipped()
 
 
 @given(text=st.text(ALPHABET, min_size=2, max_size=200), context=st.integers(1, 40))
@@ -94,7 +105,7 @@ def test_documents_have_marks_and_numbers() -> None:
 
 def test_gpt2_has_one_mark_for_both_ends(data: Path) -> None:
     tokenizer = load(data / "gpt2-bpe" / "encoder.json")
-    batch = NextTokens(Text(["Hi", "Hi"], True, "text", []), tokenizer, 4, False).collate([0])
+    batch = NextTokens.of(["Hi", "Hi"], True, tokenizer, 4, False).collate([0])
     (hi,), mark = tokenizer.encode("Hi"), tokenizer.eos_id
     assert batch.inputs["tokens"].tolist() == [[mark, hi, mark, hi]]
     assert batch.labels.tolist() == [[hi, mark, hi, mark]]
@@ -128,12 +139,12 @@ def test_shakespeare_is_split_as_nanogpt_does(data: Path) -> None:
     assert isinstance(splits.train, NextTokens)
     assert isinstance(splits.validation, NextTokens)
     assert splits.tokenizer.size == 65 + len(SPECIAL)
-    train = splits.tokenizer.decode(splits.train.stream.ids.tolist())
-    validation = splits.tokenizer.decode(splits.validation.stream.ids.tolist())
+    train = splits.tokenizer.decode(splits.train.ids().tolist())
+    validation = splits.tokenizer.decode(splits.validation.ids().tolist())
     assert train == text[: int(len(text) * 0.9)][:-1]
     assert validation == text[int(len(text) * 0.9) :][:-1]
     assert len(splits.validation) == -(-111_539 // 64)
-    assert not splits.validation.stream.shifted
+    assert not splits.validation.shifted.any()
     prompt, rest = splits.validation.examples(1)[0]
     assert text[int(len(text) * 0.9) :].startswith(prompt + rest)
 
@@ -143,8 +154,7 @@ def test_the_standard_library_is_text_that_everyone_has() -> None:
     splits = build(settings, LETTERS)
     for part, files in ((splits.train, 20), (splits.validation, 2)):
         assert isinstance(part, NextTokens)
-        assert part.stream.numbers is not None
-        assert part.stream.numbers.max() > files
+        assert part.numbers().max() > files
 
 
 @pytest.fixture
@@ -161,30 +171,28 @@ def test_what_a_document_is(write: Write, tmp_path: Path) -> None:
     write("b.txt", "five\u2028six")
     write("c.txt", "")
     both = str(tmp_path / "*.txt")
-    assert read_text(both, "none", True).documents == ["one\ntwo\n\n \t\nthree\r\n\r\n\nfour\nfive\u2028six"]
-    assert not read_text(both, "none", True).apart
-    assert read_text(both, "file", True).documents[1:] == ["five\u2028six"]
-    assert read_text(both, "file", True).apart
+    assert read(both, "none", True)[0] == ["one\ntwo\n\n \t\nthree\r\n\r\n\nfour\nfive\u2028six"]
+    assert read(both, "file", True)[0][1:] == ["five\u2028six"]
     lines = ["one", "two", "three", "four", "five\u2028six"]
-    assert read_text(both, "line", True).documents == lines
-    assert read_text(both, "blank-line", True).documents == ["one\ntwo", "three", "four", "five\u2028six"]
-    assert read_text((first, first), "line", True).documents == lines[:4] * 2
-    skipped = read_text(both, "file", True).skipped
+    assert read(both, "line", True)[0] == lines
+    assert read(both, "blank-line", True)[0] == ["one\ntwo", "three", "four", "five\u2028six"]
+    assert read((first, first), "line", True)[0] == lines[:4] * 2
+    skipped = read(both, "file", True)[1]
     assert [(s.count, s.reason, s.first) for s in skipped] == [(1, "empty file", str(tmp_path / "c.txt"))]
 
 
 def test_text_that_is_not_utf8(write: Write, tmp_path: Path) -> None:
     bad = write("bad.txt", b"good\n" * 20 + b"caf\xe9\n")
     write("good.txt", "fine")
-    lines = read_text(bad, "line", strict=False)
-    assert lines.documents == ["good"] * 20
-    assert str(lines.skipped[0]) == f"skipped 1: not UTF-8 (first: {bad}, line 21)"
-    files = read_text(str(tmp_path / "*.txt"), "file", strict=False)
-    assert files.documents == ["fine"]
-    assert files.skipped[0].first == bad
+    lines, skipped = read(bad, "line", strict=False)
+    assert lines == ["good"] * 20
+    assert str(skipped[0]) == f"skipped 1: not UTF-8 (first: {bad}, line 21)"
+    files, skipped = read(str(tmp_path / "*.txt"), "file", strict=False)
+    assert files == ["fine"]
+    assert skipped[0].first == bad
     for documents, strict in (("none", False), ("blank-line", False), ("line", True), ("file", True)):
         with pytest.raises(InputError, match=r"bad.txt, line 21: not UTF-8: byte 0xE9 at byte 4"):
-            read_text(bad, documents, strict)
+            read(bad, documents, strict)
 
 
 @pytest.mark.parametrize(
@@ -207,15 +215,17 @@ def test_json_lines_are_no_text(write: Write, documents: str) -> None:
     """They would be learned with their braces, keys and escapes."""
     rows = [json.dumps({"id": n, "text": f"line {n}"}) for n in range(30)]
     with pytest.raises(InputError, match=r"a.jsonl: JSON lines, and text is wanted.*`jq -r \.text`.*id, text"):
-        read_text(write("a.jsonl", "\n".join(rows)), documents, strict=False)
+        read(write("a.jsonl", "\n".join(rows)), documents, strict=False)
     # what merely holds an object now and then, or is one object, or lists, is text
     for content in ("\n".join([*rows[:5], "and so on"]), rows[0] + "\n", "[1]\n[2]\n", '{"a": 1}\n{"b": 2}\n'):
-        assert read_text(write("text", content), documents, strict=False).documents
+        assert read(write("text", content), documents, strict=False)[0]
 
 
 def test_files_that_are_folders(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no file there, only folders"):
-        read_text(str(tmp_path), "none", True)
+    with pytest.raises(InputError, match="no file there, only folders;"):
+        read(str(tmp_path), "none", True)
+    with pytest.raises(InputError, match="/dev/zero: no file there, only folders, pipes or devices;"):
+        read("/dev/zero", "none", True)
 
 
 def test_a_context_longer_than_a_batch_is_refused() -> None:
@@ -225,7 +235,7 @@ def test_a_context_longer_than_a_batch_is_refused() -> None:
 
 def test_documents_need_marks() -> None:
     with pytest.raises(InputError, match=r"needs '<s>' and '</s>' \(it has: none\)"):
-        NextTokens(Text(["abc"], True, "text", []), Characters(ALPHABET, special=()), 4, False)
+        NextTokens.of(["abc"], True, Characters(ALPHABET, special=()), 4, False)
 
 
 def test_validation_documents_are_every_tenth(write: Write) -> None:
@@ -233,16 +243,19 @@ def test_validation_documents_are_every_tenth(write: Write) -> None:
     splits = build(DataSettings(text=write("t.txt", "\n".join(names)), documents="line", context=4), LETTERS)
     assert isinstance(splits.train, NextTokens)
     assert isinstance(splits.validation, NextTokens)
-    assert LETTERS.decode(splits.validation.labels.tolist()).replace("</s>", "") == "jt"
-    assert LETTERS.decode(splits.train.labels.tolist()).replace("</s>", "") == names.replace("j", "").replace("t", "")
+    assert LETTERS.decode(splits.validation.labels().tolist()).replace("</s>", "") == "jt"
+    assert LETTERS.decode(splits.train.labels().tolist()).replace("</s>", "") == names.replace("j", "").replace("t", "")
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
-def test_a_stream_is_cut_in_two_and_nothing_is_in_both(share: float) -> None:
+def test_a_stream_is_cut_in_two_and_nothing_is_in_both(share: float, write: Write) -> None:
     text = "".join(np.random.default_rng(0).choice(list(ALPHABET), 203))
-    train, validation = split_text(Text([text], False, "text", []), share)
-    assert train.documents[0] + validation.documents[0] == text
-    assert len(validation.documents[0]) == pytest.approx(share * 203, abs=1)
+    path = Path(write("t.txt", text))
+    parts = {"train": "", "validation": ""}
+    for part, _, piece in read_text([[path]], DataSettings(text=str(path)), share, "train", Tally()):
+        parts[part] += piece.text
+    assert parts["train"] + parts["validation"] == text
+    assert len(parts["validation"]) == pytest.approx(share * 203, abs=1)
 
 
 def test_examples_are_the_first_quarter_of_a_window_and_the_rest() -> None:

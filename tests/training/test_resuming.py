@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from clearhead.data import DataSettings, TokenizerSettings
+from clearhead.data import DataSettings, TokenizerSettings, store
 from clearhead.decoding.judge import judge
 from clearhead.errors import InputError
 from clearhead.run import Run
@@ -123,6 +123,24 @@ def test_a_changed_file_is_named_and_a_grown_one_begins_an_epoch(folder: Path) -
     assert len(outcome.splits.train) > 100
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"\xff\xfe", b"[" * 100_000, b"9" * 5000, b"[]", b"null", b'{"data.text": 1}', b'{"data.text": [1]}'),
+        *(b'{"data.text": [{}]}', b'{"a": [{"path": [], "size": 1, "time": 1, "sha256": "0"}]}'),
+        *(b'{"a": [{"path": "b", "size": true, "time": 1, "sha256": "0"}]}', b'{"a": {"b": 1}}'),
+    ],
+)
+def test_what_was_written_of_the_data_is_checked_before_it_is_used(content: bytes, tmp_path: Path) -> None:
+    assert resuming.read_files(tmp_path) == {}
+    (tmp_path / "data.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"data\.json"):
+        resuming.read_files(tmp_path)
+    right = {"data.text": [{"path": "a", "size": 1, "time": 2, "sha256": "0"}]}
+    resuming.write_files(tmp_path, right)
+    assert resuming.read_files(tmp_path) == right
+
+
 def test_an_epoch_begins_once_even_if_killed_before_it_is_saved() -> None:
     """What decides is in the checkpoint, not in the settings, which are written before anything is trained."""
     saved = Progress(step=5, epoch=0, batch=5, best=1.0, best_step=4, stale=1, batches="old", measured="same")
@@ -138,13 +156,13 @@ def test_an_epoch_begins_once_even_if_killed_before_it_is_saved() -> None:
 def test_a_file_is_read_again_only_if_size_or_time_differ(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs(folder, 2)
     read: list[str] = []
-    real = resuming.digest
+    real = store.digest
 
-    def digest(path: Path, size: int) -> str:
+    def digest(path: Path, size: int | None = None) -> str:
         read.append(path.name)
         return real(path, size)
 
-    monkeypatch.setattr(resuming, "digest", digest)
+    monkeypatch.setattr(store, "digest", digest)
     pairs(folder, 3)
     assert read == []
     os.utime(folder / "target", ns=(1, 1))

@@ -24,7 +24,7 @@ def plot(run: RunFolder) -> None:
 
         settings, classifier = label_settings(opened), load_classifier(run)
         assert settings is not None
-        for name, (table, _) in confusions(classifier, settings).items():
+        for name, (table, _) in confusions(classifier, settings, recorded=opened.data_files()).items():
             right = f"{name}: {table.trace() / table.sum():.1%} of {table.sum():,} right"
             for path in save(draw_confusion(table, classifier.labels, right), opened, "confusion"):
                 typer.echo(path)

@@ -60,6 +60,7 @@ def train(
       clearhead train mine.toml --from runs/minilm         # fine-tune
       torchrun --nproc-per-node 2 -m clearhead train copy --into runs/two
     """
+    Path.cwd()  # refused where it is gone; some machines' matrix library would end the process instead
     from clearhead.decoding.judge import judge
     from clearhead.training.config import load_recipe
 
@@ -113,7 +114,7 @@ def show_samples(splits: "Splits", log: "Log") -> "Sequence[Callback]":
             data = splits.validation
             labelled = {"labelled": data.files, "labels": data.labels, "max_length": data.max_length}
             labels = Classifier(model, splits.tokenizer, device=place, labelled=labelled).predict(
-                [row.text or "" if row.second is None else (row.text or "", row.second) for row in data.rows[:wanted]]
+                [text if second is None else (text, second) for text, second in data.texts(wanted)]
             )
             for example, said in zip(data.examples(wanted), labels, strict=True):
                 right = "" if said.label == example.target else f"   (wanted {example.target})"

@@ -13,7 +13,7 @@ from typing import Any
 
 from clearhead.decoding.load import LoadedModel
 from clearhead.errors import InputError
-from clearhead.tokenizer.base import UNK, Tokenizer
+from clearhead.tokenizer.base import LOWER, UNK, Tokenizer
 from clearhead.tokenizer.bytepair import BytePair
 from clearhead.tokenizer.characters_and_integers import Characters, Integers
 from clearhead.tokenizer.delegated import Delegated
@@ -37,6 +37,9 @@ def tokenizer_files(loaded: LoadedModel) -> dict[str, str]:
 
 def tokenizer_json(tokenizer: Tokenizer, before: Sequence[int] = (), after: Sequence[int] = ()) -> str:
     content = described(tokenizer)
+    if tokenizer.forms:
+        steps = [{"type": "Lowercase" if form == LOWER else form} for form in tokenizer.forms]
+        content["normalizer"] = {"type": "Sequence", "normalizers": steps}
     content["post_processor"] = template(before, after, tokenizer) if before or after else None
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 

@@ -56,7 +56,7 @@ class Squares(Counting):
     def of(cls, data: Any) -> "Squares":
         return cls(data.texts, data.tokenizer, data.head["classes"] - 1)
 
-    def plan(self, seed: int, epoch: int, max_tokens: int) -> list[list[int]]:
+    def plan(self, seed: int, epoch: int, max_tokens: int, block: int = 0) -> list[list[int]]:
         side = self.head["classes"] - 1
         order = generator(seed, epoch).permutation(len(self)).tolist()
         longest = [index for index in order if self.tokens.lengths[index] == side]

@@ -49,8 +49,8 @@ def choice(kind: str, longest: int) -> dict[str, Any]:
 @torch.no_grad()
 def text_bits(model: Any, text: NextTokens, length: int, context: int, windows: int) -> float:
     """Bits per character over the last half context of windows of this length; all lengths end at the same places."""
-    ids = torch.from_numpy(text.stream.ids.astype("int64"))
-    labels = torch.from_numpy(text.labels.astype("int64"))
+    ids = torch.from_numpy(text.ids().astype("int64"))
+    labels = torch.from_numpy(text.labels().astype("int64"))
     scored = context // 2
     ends = torch.linspace(FACTORS[-1] * context, len(ids) - 1, windows).long()
     rows = ends[:, None] + torch.arange(1 - length, 1)

@@ -10,7 +10,6 @@ saves is what could be done at the same time. An LSTM's steps wait for each othe
 import statistics
 import time
 from collections import deque
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from clearhead.data.batch import IGNORE, Batch, Kind, generator
+from clearhead.data.batch import IGNORE, Batch, Indices, Kind, generator
 from clearhead.lab.drawing import lines, panels
 from clearhead.lab.experiment import Experiment, Numbers, Part, Results, Sizes, Verdict
 from clearhead.lab.intervals import Interval, interval
@@ -78,6 +77,7 @@ class Recall:
     head: dict[str, Any] = {}  # noqa: RUF012 (nobody writes to it)
     tokenizer: Any = None
     skipped: Any = ()
+    blocks = 1
 
     def __init__(self, distance: int, rows: int) -> None:
         self.distance, self.rows = distance, rows
@@ -85,12 +85,12 @@ class Recall:
     def __len__(self) -> int:
         return 1 << 20
 
-    def plan(self, seed: int, epoch: int, max_tokens: int) -> list[list[int]]:
+    def plan(self, seed: int, epoch: int, max_tokens: int, block: int = 0) -> list[list[int]]:
         """Batches of new sequences without end; the number of a sequence is its seed."""
         start = (seed * 1000 + epoch) * 1000 * self.rows
         return [list(range(start + i * self.rows, start + (i + 1) * self.rows)) for i in range(1000)]
 
-    def collate(self, indices: Sequence[int], seed: int = 0, epoch: int = 0) -> Batch:
+    def collate(self, indices: Indices, seed: int = 0, epoch: int = 0) -> Batch:
         symbols = np.stack([generator(index).integers(0, SYMBOLS, COPIED) for index in indices])
         filler = np.full((len(indices), self.distance), FILLER)
         mark = np.full((len(indices), 1), RECALL)

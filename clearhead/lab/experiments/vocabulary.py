@@ -34,7 +34,7 @@ def measure(arm: str, seed: int, sizes: Sizes) -> Numbers:
             config = small(vocabulary, kind="decoder", heads=2)
         settings = brief(sizes["steps"], seed, peak=2e-3, max_tokens=8 * sizes["context"])
         loss = train(config, data.train, settings).scores(data.validation)["loss"]
-        counts = np.bincount(data.train.stream.ids, minlength=vocabulary)
+        counts = np.bincount(data.train.ids(), minlength=vocabulary)
         bits.append(loss / data.bytes_per_token / math.log(2))
         parameters.append(float(count_parameters(config)))
         share.append(vocabulary * config.d_model / parameters[-1])

@@ -85,6 +85,13 @@ MISTAKES = (
         where=r"@ ?v|matmul|einsum",
     ),
     Mistake(
+        "softmax-missing",
+        "attention",
+        "the scores were divided by their sum, which is no softmax: weights are positive, exp(score) over their sum",
+        changes=((SOFTMAX, "scores / scores.sum(-1, keepdim=True) @ v"),),
+        where=r"sum\(",
+    ),
+    Mistake(
         "softmax-overflow",
         "attention",
         MAXIMUM,

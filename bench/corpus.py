@@ -1,0 +1,246 @@
+"""`make bench-corpus`: how preparing and training grow with the corpus, beside what others do with the same text.
+
+Corpora of text and of pairs are made here: words of a Zipf distribution, some of them new, so that a tokenizer has to
+work. For each size, in processes of their own: the time from `import torch` to the first update, cold (nothing in the
+cache) and warm, on one core and on two, under torchrun with two processes; and the peak of memory. Beside it, with the
+same vocabulary: nanoGPT's way (tiktoken over the text, ids to a file) and `datasets` with `tokenizers`, until a first
+batch is there. A time is taken once: these are minutes, and only ratios within a run are compared.
+
+    python -m bench.corpus                    # 10 and 50 MB
+    python -m bench.corpus --sizes 10 200     # larger ones
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+VOCABULARY, CONTEXT, STEPS = 8000, 128, 20
+
+
+# ---- corpora -------------------------------------------------------------------------------------------------------
+
+
+def words(count: int, seed: int) -> list[str]:
+    """Words of two to five syllables."""
+    random = np.random.default_rng(seed)
+    parts = [a + b for a in "bdfgklmnprstvw" for b in ("a", "e", "i", "o", "u", "an", "er", "in", "ost", "ü")]
+    sizes = random.integers(2, 6, count)
+    return ["".join(parts[i] for i in random.integers(0, len(parts), size)) for size in sizes]
+
+
+def write_corpus(folder: Path, megabytes: int) -> None:
+    """`text`, in documents between blank lines, and `pairs.source` and `pairs.target`, of so many megabytes each."""
+    random = np.random.default_rng(megabytes)
+    lists = np.array(words(50_000, 1)), np.array(words(50_000, 2))
+    weights = 1 / (np.arange(50_000) + 2.7)
+    weights /= weights.sum()
+    with (folder / "text").open("w") as text, (folder / "s").open("w") as source, (folder / "t").open("w") as target:
+        while text.tell() < megabytes << 20:
+            lengths = random.integers(4, 30, 20_000)
+            drawn = random.choice(50_000, size=int(lengths.sum()), p=weights)
+            chosen = [words[drawn] for words in lists]
+            ends = np.cumsum(lengths).tolist()
+            lines = [
+                [" ".join(some[start:end]) + f" {end % 997}." for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+                for some in chosen
+            ]
+            text.write("".join(line + "\n" * (1 + (number % 9 == 8)) for number, line in enumerate(lines[0])))
+            if source.tell() < megabytes << 19:
+                source.write("\n".join(lines[0]) + "\n")
+                target.write("\n".join(lines[1]) + "\n")
+
+
+def recipe(folder: Path, kind: str) -> Path:
+    data = f'text = "{folder}/text"\ndocuments = "blank-line"\ncontext = {CONTEXT}\n'
+    if kind == "pairs":
+        data = f'source = "{folder}/s"\ntarget = "{folder}/t"\n'
+    path = folder / f"{kind}.toml"
+    layers = "decoder_layers = 1" if kind == "text" else "encoder_layers = 1\ndecoder_layers = 1"
+    path.write_text(
+        f'[data]\n{data}validation_share = 0.001\n[tokenizer]\nvocab_size = {VOCABULARY}\n[model]\npreset = "tiny"\n'
+        f"d_model = 32\nheads = 2\nd_ff = 32\n{layers}\n[training]\nsteps = {STEPS}\nmax_tokens = 2048\nwarmup = 10\n"
+        f"peak = 1e-3\nvalidate_every = {STEPS}\nsamples = 0\nthreads = 1\n"
+    )
+    return path
+
+
+# ---- children, each in a process of its own ------------------------------------------------------------------------
+
+
+def train_child(path: str, run: str) -> dict[str, float]:
+    """Seconds from `import torch` to the first update, of preparation alone, and megabytes at most."""
+    import torch  # noqa: F401 (its import is not counted)
+
+    began = time.perf_counter()
+    from clearhead.data.splits import build
+    from clearhead.training.config import load_recipe
+    from clearhead.training.loop import Loop
+    from clearhead.training.session import train
+
+    loaded = load_recipe(path)
+    first: list[float] = []
+
+    def note(loop: Loop) -> None:
+        first.append(time.perf_counter() - began)
+
+    ready = 0.0
+    if "WORLD_SIZE" not in os.environ:
+        build(loaded.data, None, loaded.tokenizer)
+        ready = time.perf_counter() - began
+    outcome = train(loaded, run, attach=lambda splits, log: [note], quiet=True)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    examples = len(outcome.splits.train)
+    return {"prepared": ready, "first": first[0] if first else 0.0, "peak": peak, "child": child, "examples": examples}
+
+
+def nanogpt_child(path: str, run: str) -> dict[str, float]:
+    """nanoGPT's prepare.py: the whole text through tiktoken, the ids to a file; then a batch of a memory map."""
+    import tiktoken
+
+    from clearhead.tokenizer import BytePair, load
+    from clearhead.tokenizer.split import GPT2
+
+    ours = load(Path(run) / "tokenizer.json")
+    assert isinstance(ours, BytePair)
+    began = time.perf_counter()
+    ranks = {token: number - 4 for token, number in ours.vocabulary.items()}
+    encoding = tiktoken.Encoding("same", pat_str=GPT2, mergeable_ranks=ranks, special_tokens={})
+    file = Path(run) / "nanogpt.bin"
+    cold = not file.exists()
+    if cold:
+        ids = encoding.encode_ordinary((Path(path).parent / "text").read_text())
+        np.array(ids, np.uint16).tofile(file)
+    mapped = np.memmap(file, np.uint16, "r")
+    starts = np.random.default_rng(0).integers(0, len(mapped) - CONTEXT, 16)
+    np.stack([mapped[start : start + CONTEXT] for start in starts]).astype(np.int64)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"first": time.perf_counter() - began, "peak": peak, "child": 0.0}
+
+
+def datasets_child(path: str, run: str) -> dict[str, float]:
+    """`datasets` reads the lines, `tokenizers` encodes them in as many processes as there are cores; both keep a cache."""
+    os.environ["HF_DATASETS_CACHE"] = str(Path(run) / "hf")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import datasets
+    from tokenizers import Tokenizer
+
+    datasets.disable_progress_bars()
+    began = time.perf_counter()
+    found = datasets.load_dataset("text", data_files=str(Path(path).parent / "text"), split="train")
+    cores = len(os.sched_getaffinity(0))
+    ours = json.loads((Path(run) / "tokenizer.json").read_text())
+    written = json.dumps(ours.get("tokenizer", ours))
+
+    def encode(rows: dict[str, list[str]]) -> dict[str, list[list[int]]]:
+        return {"ids": [one.ids for one in Tokenizer.from_str(written).encode_batch(rows["text"])]}
+
+    mapped = found.map(encode, batched=True, batch_size=5000, remove_columns=["text"], num_proc=cores)
+    mapped.with_format("numpy")[:16]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    return {"first": time.perf_counter() - began, "peak": peak, "child": child}
+
+
+CHILDREN = {"train": train_child, "nanogpt": nanogpt_child, "datasets": datasets_child}
+
+
+def child(name: str, path: Path, run: Path, cores: int = 2, processes: int = 1, cache: Path | None = None) -> dict:
+    """Run one of CHILDREN on so many cores; what it measured."""
+    command = [sys.executable, "-m", "bench.corpus", "--child", name, str(path), str(run)]
+    if processes > 1:
+        command = [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "-m", "bench.corpus"),
+            *("--child", name, str(path), str(run)),
+        ]
+    allowed = sorted(os.sched_getaffinity(0))[:cores]
+    environment = {**os.environ, "CLEARHEAD_CACHE": str(cache or run / "cache"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, preexec_fn=lambda: os.sched_setaffinity(0, allowed)
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    return max(lines, key=lambda one: one["first"])
+
+
+# ---- the tables ----------------------------------------------------------------------------------------------------
+
+
+def clearhead_row(folder: Path, kind: str, size: int) -> str:
+    path, run = recipe(folder, kind), folder / f"run-{kind}"
+
+    def fresh(name: str) -> Path:
+        shutil.rmtree(folder / name, ignore_errors=True)
+        return folder / name
+
+    one = child("train", path, fresh("one"), cores=1)
+    two = child("train", path, fresh(run.name), cores=2)
+    warm = child("train", path, fresh("again"), cores=2, cache=run / "cache")
+    both = child("train", path, fresh("both"), cores=2, processes=2)
+    cells = [
+        f"{size} MB {kind}",
+        f"{one['prepared']:.1f}",
+        f"{two['prepared']:.1f}",
+        f"{one['prepared'] / two['prepared']:.2f}",
+        f"{warm['first']:.1f}",
+        f"{both['first']:.1f}",
+        f"{two['peak']:.0f}",
+        f"{warm['peak']:.0f}",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def peers_rows(folder: Path, size: int) -> list[str]:
+    path, run = folder / "text.toml", folder / "run-text"
+    rows = []
+    for name in ("nanogpt", "datasets"):
+        try:
+            cold = child(name, path, run)
+            warm = child(name, path, run)
+        except SystemExit as error:
+            print(f"{name}: left out: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
+            continue
+        rows.append(f"| {size} MB text, {name} | {cold['first']:.1f} | {warm['first']:.1f} | {cold['peak']:.0f} |")
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10, 50], metavar="MB")
+    parser.add_argument("--kinds", nargs="+", default=["text", "pairs"])
+    parser.add_argument("--child", nargs=3, metavar=("NAME", "RECIPE", "RUN"))
+    chosen = parser.parse_args()
+    if chosen.child:
+        name, path, run = chosen.child
+        Path(run).mkdir(parents=True, exist_ok=True)
+        print(json.dumps(CHILDREN[name](path, run)), flush=True)
+        return
+    from clearhead.machine import machine
+
+    print(machine())
+    print("\n| corpus | prepared, 1 core, s | 2 cores | ratio | warm first update | 2 ranks, cold | peak MB cold | warm |")
+    print("|---|---|---|---|---|---|---|---|")
+    rows: list[str] = []
+    for size in chosen.sizes:
+        with tempfile.TemporaryDirectory() as made:
+            folder = Path(made)
+            write_corpus(folder, size)
+            for kind in chosen.kinds:
+                print(clearhead_row(folder, kind, size), flush=True)
+            rows += peers_rows(folder, size) if "text" in chosen.kinds else []
+    print("\n| peers, same vocabulary | cold, s | warm, s | peak MB |\n|---|---|---|---|")
+    print("\n".join(rows))
+
+
+if __name__ == "__main__":
+    main()
