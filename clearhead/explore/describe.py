@@ -6,11 +6,13 @@ from importlib.resources import files
 from typing import Any
 
 from clearhead import __version__
+from clearhead.decoding.alignment import entropy
 from clearhead.decoding.load import LoadedModel
 from clearhead.errors import InputError
 from clearhead.explore.interventions import SWITCHES, masked_places, places
 from clearhead.explore.readings import Reading
-from clearhead.model import ModelConfig
+from clearhead.explore.writing import forbidden
+from clearhead.model import ModelConfig, Trace
 from clearhead.run import Run
 from clearhead.settings import to_dict
 from clearhead.tokenizer.bytepair import BytePair
@@ -100,6 +102,7 @@ def describe(loaded: LoadedModel, run: Run, checkpoint: str) -> dict[str, Any]:
         "dtype": str(loaded.model.embedding.weight.dtype).removeprefix("torch."),
         "tokenizer": type(loaded.tokenizer).__name__,
         "special": loaded.tokenizer.special,
+        "forbidden": list(forbidden(loaded)),
         "attentions": [
             {
                 "at": str(place),
@@ -119,6 +122,12 @@ def describe(loaded: LoadedModel, run: Run, checkpoint: str) -> dict[str, Any]:
         "steps": _number(run, "steps"),
         "code": {name: lines for name in CODE if (lines := code_lines(name)) is not None},
     }
+
+
+def describe_unread(run: Run) -> dict[str, Any]:
+    """A run without a checkpoint: there is no model to ask yet, but its training can be watched."""
+    told = {"format": FORMAT, "version": __version__, "run": run.path.name, "path": str(run.path), "kind": None}
+    return {**told, "checkpoint": None, "examples": [], "steps": _number(run, "steps")}
 
 
 def letters(config: ModelConfig) -> dict[str, int]:
@@ -199,3 +208,22 @@ def cache_bytes(loaded: LoadedModel, reading: Reading) -> dict[str, Any] | None:
     crossing = config.kind == "encoder-decoder"
     steps = [token * (len(reading.prompt) + number) for number in range(len(reading.answer))]
     return {"token": token, "self": steps, "cross": token * len(reading.source) if crossing else 0}
+
+
+def described(name: str, taken: Trace) -> dict[str, Any]:
+    """One line of the table of tensors."""
+    tensor = taken.tensors[name]
+    values = tensor.float()
+    low, mean, high = (float(x) for x in (values.min(), values.mean(), values.max()))
+    kind = str(tensor.dtype).removeprefix("torch.")
+    shape, letters = list(tensor.shape), taken.letters[name]
+    return {"name": name, "letters": letters, "shape": shape, "dtype": kind, "min": low, "mean": mean, "max": high}
+
+
+def attention_rows(loaded: LoadedModel, taken: Trace) -> list[dict[str, Any]]:
+    """Each attention with the entropy of its heads in bits, averaged over its rows."""
+    rows = []
+    for place in places(loaded.model.config):
+        weights = taken.tensors[f"{place.path}.weights"][0].float()
+        rows.append({"at": str(place), "path": place.path, "entropy": entropy(weights).mean(-1).tolist()})
+    return rows

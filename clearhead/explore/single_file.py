@@ -66,6 +66,7 @@ def page_of(
     session = session or Session(run, checkpoint)
     loaded = session.loaded()
     model = session.model()
+    del model["path"]  # where the run lay is nobody else's business
     first = text if text is not None else (model["examples"] or [""])[0]
     made = session.read(PassRequest(first))  # also: a text that cannot be read is refused before anything is written
     carried: dict[str, Any] = {"model": model, "training": session.training(), "first": made["text"], "begin": begin}

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from clearhead.explore.requests import Edits, OfPass, PassRequest
+from clearhead.decoding.sample import Sampling, candidates
+from clearhead.explore.requests import Edits, OfPass, PassRequest, Search
+from clearhead.explore.writing import forbidden
 from tests.explore.opened import TEXT, Opened, finish, number, settled
 from tests.explore.runs import KINDS, small_session
 
@@ -41,6 +43,26 @@ def test_a_text_is_typed_and_a_token_forced(opened: Opened) -> None:
     page.click("#undo")
     settled(page)
     assert page.locator("#edited").count() == 0
+    finish(page)
+
+
+def test_sampling_bends_the_bars(opened: Opened) -> None:
+    how = Sampling(1.5, 4, 0.9, 0.0, 3)
+    page = opened.page(view="write", mode="sample", temperature=1.5, top_k=4, top_p=0.9, seed=3)
+    made = opened.session.read(PassRequest(TEXT, search=Search("sample", temperature=1.5, top_k=4, top_p=0.9, seed=3)))
+    shown = page.locator(".toks").nth(1).locator(".tok").all_inner_texts()
+    assert shown == [token["text"] for token in made["answer"]]
+    logits = opened.session.passes[made["id"]].taken["output.logits"][0, :1].clone()
+    logits[:, list(forbidden(opened.session.loaded()))] = -math.inf
+    tokens, chances = candidates(logits, how)
+    wanted = dict(zip(tokens[0].tolist(), (chances[0] / chances.sum()).tolist(), strict=True))
+    bars = page.locator("#bars .bar:not(.rest)")
+    assert bars.count() >= 5
+    for place in range(bars.count()):
+        token = int(bars.nth(place).get_attribute("data-key").split()[1])
+        assert number(bars.nth(place).locator("[data-p]").inner_text()[:-2]) == pytest.approx(
+            100 * wanted.get(token, 0), abs=0.0501
+        )
     finish(page)
 
 

@@ -14,7 +14,7 @@ from clearhead.explore.session import Session
 from tests.explore.opened import Opened, finish, number, settled
 
 TEXT = "3 1 2"
-SHORT = ("training.steps=60", "training.validate_every=20", "training.warmup=10", "training.max_tokens=256")
+SHORT = ("training.steps=30", "training.validate_every=10", "training.warmup=5", "training.max_tokens=256")
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +72,11 @@ def test_every_checkpoint_can_be_scrubbed_to(opened: Opened) -> None:
 def test_curves_go_on_while_the_run_is_trained(opened: Opened) -> None:
     page = opened.page(text=TEXT, view="layers")
     assert page.locator("[data-curve]").count() == 3
-    assert "60 of 60 steps" in page.locator("#training").inner_text()
+    assert "30 of 30 steps" in page.locator("#training").inner_text()
     metrics = Path(opened.session.run.path) / "metrics.jsonl"
-    row = {**json.loads(metrics.read_text().splitlines()[-1]), "step": 70, "loss": 0.125}
+    row = {**json.loads(metrics.read_text().splitlines()[-1]), "step": 40, "loss": 0.125}
     with metrics.open("a") as file:
         file.write(json.dumps(row) + "\n")
-    page.wait_for_selector("#training:has-text('70 of 60 steps')", timeout=10_000)
+    page.wait_for_selector("#training:has-text('40 of 30 steps')", timeout=10_000)
     assert page.locator("[data-curve=loss] .num").inner_text() == "0.125"
     finish(page)

@@ -46,6 +46,5 @@ const light = ([r, g, b]) => {
   return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
 };
 
-/** Of dark and white ink the one that can be read better on a colour, by the contrast of WCAG. */
-export const inkOn = colour =>
-  1.05 / (light(colour) + 0.05) > (light(colour) + 0.05) / (light([20, 22, 26]) + 0.05) ? "#ffffff" : "#14161a";
+/** Of black and white ink the one that can be read better on a colour, by the contrast of WCAG: 4.5 at the least. */
+export const inkOn = colour => (1.05 / (light(colour) + 0.05) > (light(colour) + 0.05) / 0.05 ? "#ffffff" : "#000000");

@@ -10,6 +10,7 @@ import { openSource } from "./source.js";
 import { drawSpine } from "./spine.js";
 import { address, edited, fit, fresh, parse, VIEWS, within } from "./state.js";
 import { drawTour, stepOf } from "./tour.js";
+import { training } from "./training.js";
 import { drawCell } from "./view_cell.js";
 import { drawLayers } from "./view_layers.js";
 import { drawLook } from "./view_look.js";
@@ -105,6 +106,7 @@ async function draw() {
   const mine = ++drawing,
     { state } = app;
   applyTheme(state.theme);
+  if (!model.kind) return drawUnread();
   drawTabs();
   if (!state.text || !work.base) return drawEmpty();
   const pass = work.shown(state),
@@ -166,12 +168,29 @@ function drawEmpty() {
   document.body.dataset.idle = "empty";
 }
 
+/** A run without a checkpoint: its training, and nothing else yet. */
+async function drawUnread() {
+  app.state.view = "layers";
+  fill(
+    byId("view"),
+    h("h2", {}, "No checkpoint yet"),
+    h(
+      "p",
+      { class: "lede" },
+      "This run has not kept a checkpoint: its training can be watched. Load the page again when there is one.",
+    ),
+    await training(app, null),
+  );
+  document.body.dataset.idle = "unread";
+}
+
 function begin(text) {
   byId("q").value = text;
   set({ text, force: [], off: [], sw: [], step: 0, src: 0, to: 0, back: 0, before: 0 });
 }
 
 function open(words) {
+  if (!model.kind) return redraw();
   const chosen = new URLSearchParams(words.replace(/^#/, "")),
     began = parse(words, {
       ...fresh(),
@@ -187,9 +206,9 @@ function open(words) {
   });
 }
 
-byId("run").textContent = `${model.run} · ${model.checkpoint}`;
+byId("run").textContent = `${model.run} · ${model.checkpoint ?? "no checkpoint"}`;
 document.title = `clearhead explore · ${model.run}`;
-byId("q").disabled = !source.alive;
+byId("q").disabled = !source.alive || !model.kind;
 byId("ask").addEventListener("submit", event => {
   event.preventDefault();
   begin(byId("q").value);

@@ -163,7 +163,11 @@ async function scrubber(app, pass, checkpoints) {
       "dl",
       { class: "facts" },
       h("dt", {}, "checkpoint"),
-      h("dd", { id: "checkpoint" }, `step ${one.step}${one.best ? ", best" : ""}${one.latest ? ", latest" : ""}`),
+      h(
+        "dd",
+        { id: "checkpoint" },
+        `${one.step === null ? one.name : `step ${one.step}`}${one.best ? ", best" : ""}${one.latest ? ", latest" : ""}`,
+      ),
       found.pass.writing && [h("dt", {}, "writes"), h("dd", { id: "thenWrites" }, found.pass.writing.text)],
       found.pass.scoring && [
         h("dt", {}, "scores this answer"),

@@ -1,10 +1,11 @@
 // View 1, token by token: what comes next, and how sure is the model? The five likeliest tokens of a step; another can
 // be forced. Greedy, beam as a tree, sampling with sliders.
+import { bent } from "./bending.js";
 import { drawTree } from "./tree.js";
 import { h, say, short } from "./dom.js";
 import { clamp, count, f, pct, sum } from "./numbers.js";
 
-export function drawWrite(app, pass) {
+export async function drawWrite(app, pass) {
   const { state, work, model, set } = app,
     reader = pass.kind === "encoder";
   const told = pass.writing ?? pass.scoring,
@@ -20,7 +21,8 @@ export function drawWrite(app, pass) {
     set({ step: next, ...(reader ? { src: pass.rows[next] } : {}) });
     say(`step ${next + 1}, ${pass.answer[next].text}`);
   };
-  const smoothing = model.label_smoothing;
+  const smoothing = model.label_smoothing,
+    bending = await bent(app, pass, step);
   return [
     h(
       "h2",
@@ -54,7 +56,7 @@ export function drawWrite(app, pass) {
         { class: "small soft" },
         "The chosen row is in the prompt: that token was given, not written. Shown is the first that was written.",
       ),
-    h("div", { class: "bars", id: "bars" }, bars(app, pass, told, step, size)),
+    h("div", { class: "bars", id: "bars" }, bars(app, pass, told, step, size, bending)),
     smoothing
       ? h(
           "p",
@@ -119,33 +121,17 @@ function modes(state, set) {
   );
 }
 
-/** What sampling makes of the probabilities of a step: temperature, then top-k, then top-p. */
-export function bent(top, state) {
-  if (state.mode !== "sample") return top.map(({ p }) => p);
-  const powers = top.map(({ p }) => (state.temperature > 0 ? p ** (1 / state.temperature) : 0)),
-    rest = Math.max(0, 1 - sum(top.map(({ p }) => p)));
-  if (state.temperature === 0) return top.map((_, i) => (i === 0 ? 1 : 0));
-  const total = sum(powers) + (state.temperature <= 1 ? rest ** (1 / state.temperature) : rest);
-  let reached = 0;
-  const kept = powers.map((power, i) => {
-    const in_ = (state.top_k === 0 || i < state.top_k) && reached < state.top_p;
-    reached += power / total;
-    return in_ ? power : 0;
-  });
-  const over = state.top_k || state.top_p < 1 ? sum(kept) : total;
-  return kept.map(power => power / over);
-}
-
-function bars(app, pass, told, step, size) {
+function bars(app, pass, told, step, size, bending) {
   const { state, set, work } = app,
     top = (told.top[step] ?? []).slice(0, 5),
     got = told.ids[step],
     forced = pass.writing?.forced.includes(step);
-  const chances = bent(told.top[step] ?? [], state).slice(0, 5),
-    rest = Math.max(0, 1 - sum(chances));
+  const chanceOf = ({ id, p }) => (bending ? bending[id] : p);
   const can = work.source.alive && pass.writing && state.mode !== "beam";
-  const row = ({ id, text, p }, chance) => {
-    const here = id === got;
+  const row = one => {
+    const { id, text, p } = one,
+      here = id === got,
+      chance = chanceOf(one);
     return h(
       "button",
       {
@@ -168,9 +154,11 @@ function bars(app, pass, told, step, size) {
       ),
     );
   };
-  const found = top.map((one, i) => row(one, chances[i]));
+  const listed = [...top];
   if (!top.some(one => one.id === got) && told.log_probs)
-    found.push(row({ ...told.tokens[step], p: Math.exp(told.log_probs[step]) }, Math.exp(told.log_probs[step])));
+    listed.push({ ...told.tokens[step], p: Math.exp(told.log_probs[step]) });
+  const found = listed.map(row),
+    rest = Math.max(0, 1 - sum(listed.map(chanceOf)));
   return [
     found,
     size > found.length &&
