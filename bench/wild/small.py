@@ -42,8 +42,7 @@ def palm(clone: Clone) -> Description:
         return code.PaLM(dim=width, num_tokens=vocab, depth=layers, dim_head=width // heads, heads=heads)
 
     def generate(model: Any, tokens: Tensor, count: int) -> Tensor:
-        # a threshold close to one keeps the most likely token only
-        made = wrapper.AutoregressiveWrapper(model).generate(tokens, count, filter_thres=0.999)
+        made = wrapper.AutoregressiveWrapper(model).generate(tokens, count, temperature=1e-6)  # greedy
         return torch.cat([tokens, made], dim=1)
 
     return doctor.CausalLM(

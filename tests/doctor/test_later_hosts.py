@@ -44,7 +44,8 @@ def test_the_relative_host_is_t5() -> None:
         name.replace("layer.FF", f"layer.{1 + name.startswith('decoder')}"): value for name, value in state.items()
     }
     missing, unexpected = peer.load_state_dict(state, strict=False)
-    assert not unexpected and all("embed_tokens" in name for name in missing)
+    assert not unexpected
+    assert all("embed_tokens" in name for name in missing)
     source, target = torch.randint(2, 61, (3, 9)), torch.randint(2, 61, (3, 150))
     source[1, 6:] = relative.PAD
     expected = peer(source, attention_mask=source.ne(relative.PAD), decoder_input_ids=target).logits
@@ -75,7 +76,7 @@ def test_the_parallel_host_is_gpt_neox() -> None:
         attention_dropout=0.0, attn_implementation="eager",
     )  # fmt: skip
     peer = transformers.GPTNeoXForCausalLM(config).double().eval()
-    params = ours.params
+    params = dict(ours.get_submodule("params").named_parameters())
     state = {
         "gpt_neox.embed_in.weight": params["embed"], "lm_head.weight": params["unembed"].T,
         "gpt_neox.final_layer_norm.weight": params["final_gain"],
