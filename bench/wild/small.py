@@ -42,7 +42,8 @@ def palm(clone: Clone) -> Description:
         return code.PaLM(dim=width, num_tokens=vocab, depth=layers, dim_head=width // heads, heads=heads)
 
     def generate(model: Any, tokens: Tensor, count: int) -> Tensor:
-        made = wrapper.AutoregressiveWrapper(model).generate(tokens, count, temperature=1e-6)  # greedy
+        around = wrapper.AutoregressiveWrapper(model).train(model.training)
+        made = around.generate(tokens, count, temperature=1e-6)  # greedy
         return torch.cat([tokens, made], dim=1)
 
     return doctor.CausalLM(
@@ -108,7 +109,7 @@ def nanovlm_decoder(clone: Clone) -> Description:
 
 @wild("dhlee347/pytorchic-bert")
 def pytorchic_bert(clone: Clone) -> Description:
-    clone.absent("fire", "tqdm", "tensorboardX")
+    clone.absent("fire", "six", "tensorflow", "tqdm", "tensorboardX")
     code = clone.module("models")
     pretrain, optim = clone.definitions("pretrain.py"), clone.definitions("optim.py")
 
