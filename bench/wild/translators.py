@@ -196,7 +196,8 @@ def gordicaleksa(clone: Clone) -> Description:
         field = SimpleNamespace(vocab=SimpleNamespace(stoi={"<s>": first, "<pad>": PAD, "</s>": -1}, itos=itos))
         mask, _ = data.get_masks_and_count_tokens_src(row, PAD)
         memory = model.encode(row, mask)
-        return torch.tensor(decoding.greedy_decoding(model, memory, mask, field, max_target_tokens=count)[0])
+        words = decoding.greedy_decoding(model, memory, mask, field, max_target_tokens=count)[0]
+        return torch.tensor([first, *words[1:]])
 
     def learning_rate(step: int) -> float:
         schedule = made.CustomLRAdamOptimizer(None, 512, 40)

@@ -1,5 +1,6 @@
 """Bugs that something else hides: a clip, a lucky choice, a kernel that forgives, a schedule that looks meant."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -77,7 +78,7 @@ WARM = 40
         ("a leap", lambda n: 0.5 * (n + 1) / WARM if n < WARM else (WARM / (n + 1)) ** 0.5, "decay.jump"),
     ],
 )
-def test_shapes_of_a_warmup(name: str, rate: object, finding: str | None) -> None:
+def test_shapes_of_a_warmup(name: str, rate: Callable[[int], float], finding: str | None) -> None:
     spec = replace(describe("encoder", "plain"), learning_rate=rate, warmup=WARM if name == "a leap" else WARM - 1)
     assert [found.id for found in check(spec, only=["schedule", "decay"]).findings] == ([finding] if finding else [])
 
