@@ -8,6 +8,7 @@ healthy model is a false alarm. None is a dependency of Clearhead; install them 
     pip install --target peers --no-deps torchtest2 torch-audit pytest-torch
     python -m bench.doctor_peers peers                                   # every planted bug, and the healthy zoo
     python -m bench.doctor_peers peers --only functional --only by_id    # the bugs of these hosts
+    python -m bench.doctor_peers peers --only fused --every 5            # each fifth of them: an overfit test is slow
     python -m bench.doctor_peers peers --repos clones                    # other people's code as it is (bench/wild)
 
 In the wild there is no healthy host to compare with: a code base with a known fault (bench/wild/truth.toml) counts as
@@ -199,16 +200,19 @@ def planted(mutant: Mutant) -> Description:
     return describe(mutant.host, mutant.variant, load(mutant))
 
 
-def run(results: dict[str, Any], hosts: list[str]) -> None:
+def wanted(hosts: list[str], every: int) -> list[Mutant]:
+    """The bugs of these hosts (all, where none is named), or each so-many-th of them in the tables' order."""
+    return [mutant for mutant in table().values() if not hosts or mutant.host in hosts][::every]
+
+
+def run(results: dict[str, Any], mutants: list[Mutant], with_zoo: bool) -> None:
     from tests.doctor.zoo import ZOO
 
     cases: dict[str, Callable[[], Description]] = {}
-    for mutant in table().values():
-        if hosts and mutant.host not in hosts:
-            continue
+    for mutant in mutants:
         cases[f"healthy/{mutant.host}/{mutant.variant}"] = partial(describe, mutant.host, mutant.variant)
         cases[f"mutant/{mutant.id}"] = partial(planted, mutant)
-    if not hosts:
+    if with_zoo:
         cases |= {f"zoo/{name}": make for name, make in ZOO.items()}
     for name, make in cases.items():
         if name in results:
@@ -262,6 +266,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("peers", help="the folder that they are installed in")
     parser.add_argument("--only", action="append", default=[], choices=HOSTS, help="the bugs of this host")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each N-th bug")
     parser.add_argument("--repos", type=Path, help="a folder of clones: examine the wild zoo instead")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -276,9 +281,8 @@ def main() -> None:
         run_wild(results, options.peers, options.repos)
         wild_table(results)
         return
-    run(results, options.only)
-    mutants = [mutant for mutant in table().values() if f"mutant/{mutant.id}" in results]
-    mutants = [mutant for mutant in mutants if not options.only or mutant.host in options.only]
+    mutants = wanted(options.only, options.every)
+    run(results, mutants, with_zoo=not options.only)
     hosts = {f"healthy/{mutant.host}/{mutant.variant}" for mutant in mutants}
     healthy = [name for name in results if name in hosts or (name.startswith("zoo/") and not options.only)]
     print("| tool | planted bugs found | missed | healthy models called ill |\n|---|---:|---:|---:|")

@@ -1,6 +1,7 @@
 """A million lines through every filter: as many lines out as in, and no more memory than a quarter of them takes.
 
-`make bench-million`. Models of random weights, as small as they come: what is measured is what the filters hold on to.
+`make bench-million`, or `python -m bench.million 1000000 predict` for some of them. Models of random weights, as small
+as they come: what is measured is what the filters hold on to.
 """
 
 import os
@@ -17,6 +18,7 @@ LINES = 1_000_000
 FILTERS = {
     "translate": ("pairs", "translate whole many.txt --beam-size 1 --set max_extra=1"),
     "score": ("pairs", "score whole --source many.txt --target many.txt"),
+    "predict": ("labels", "predict whole many.txt"),
     "encode": ("counts", "encode whole many.txt --mean"),
     "encode -o": ("counts", "encode whole many.txt --mean -o vectors.npy --force"),
     "tokenizer encode": ("text", "tokenizer encode whole many.txt"),
@@ -66,7 +68,7 @@ def main() -> None:
     print(f"{machine()}\n\n| filter | lines in | lines out | peak | peak at a quarter | seconds |")
     print("|---|---:|---:|---:|---:|---:|", flush=True)
     with tempfile.TemporaryDirectory() as name:
-        for title in FILTERS:
+        for title in sys.argv[2:] or FILTERS:
             _, before, _ = measured(Path(name), title, lines // 4)
             out, peak, seconds = measured(Path(name), title, lines)
             sizes = f"{peak / 2**20:,.0f} MiB | {before / 2**20:,.0f} MiB"

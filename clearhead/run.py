@@ -154,7 +154,7 @@ class Run:
             found = read_whole(pointer, SETTINGS, pipes=False)
             target = found.strip().decode("ascii", "replace")
             wanted = f"the name of a checkpoint in {self.path / 'checkpoints'}, such as step_00000500"
-            if name == "best" and target == "average":
+            if name == "best" and target == "average" and (self.path / "checkpoints" / "average").is_dir():
                 return self.checkpoint("average")
             require(bool(STEP.fullmatch(target)), f"{pointer} holds {found[:80]!r}, not {wanted}")
         elif name == "latest":

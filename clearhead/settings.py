@@ -63,7 +63,7 @@ def convert(hint: Any, value: Any, where: str) -> Any:
                     errors.append(error)
         raise errors[0]
     if origin is typing.Literal:
-        if value in options and not (isinstance(value, bool) and not any(o is value for o in options)):
+        if any(value == option and type(value) is type(option) for option in options):  # 0 is not False here
             return value
         raise InputError(f"{where} = {value!r} is not one of {', '.join(map(repr, options))}")
     if origin is tuple:

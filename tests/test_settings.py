@@ -26,6 +26,7 @@ class Outer:
     limit: int | None = 3
     mixed: int | str = 0
     mode: Literal["a", "b", 1] = "a"
+    never: Literal[False] = False
     inner: Inner = field(default_factory=Inner)
     pairs: tuple[Inner, ...] = ()
     made: int = field(default=0, init=False)
@@ -43,7 +44,7 @@ def test_round_trip() -> None:
         "pairs": [],
     }
     settings = from_dict(Outer, values)
-    assert settings == Outer(3, "x", True, 4, "word", "b", Inner(1.0, ("p", "q")), ())
+    assert settings == Outer(3, "x", True, 4, "word", "b", False, Inner(1.0, ("p", "q")), ())
     assert isinstance(settings.inner.rate, float)  # a whole number may stand for a number
     assert "made" not in to_dict(settings)  # not for the user to set
     assert from_dict(Outer, to_dict(settings)) == settings
@@ -74,6 +75,7 @@ def test_dataclasses_pass_through() -> None:
         ({"size": 1, "limit": "x"}, "limit must be a whole number, not 'x'"),
         ({"size": 1, "mode": "c"}, "mode = 'c' is not one of 'a', 'b', 1"),
         ({"size": 1, "mode": True}, "mode = True is not one of"),  # although True == 1
+        ({"size": 1, "never": 0}, "never = 0 is not one of"),  # although 0 == False
         ({"size": 1, "inner": 5}, "inner must be a table of settings, not 5"),
         ({"size": 1, "inner": {"rate": "x"}}, "inner.rate must be a number, not 'x'"),
         ({"size": 1, "inner": {"rate": True}}, "inner.rate must be a number, not True"),

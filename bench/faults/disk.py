@@ -22,7 +22,8 @@ from typing import Any
 import matplotlib
 import tomli_w
 
-from bench.faults.kills import WORKSPACE, difference, fingerprint, prepare, training
+from bench.faults.fork import WORKSPACE
+from bench.faults.kills import difference, fingerprint, prepare, training
 from bench.faults.operations import RECIPE, Ended, Meet, command, intercept, operations, spread
 from bench.faults.outcome import Trial
 from bench.faults.sandbox import WORDS, write_foreign
@@ -60,7 +61,9 @@ NOTHING = "it writes to standard output only: see mistakes_of_surroundings for a
 SAME = "what it writes is the learner's progress, by the one function that `learn start` writes it with"
 LAB = "what it writes can be measured again; on a read-only disk it is tried in mistakes_of_surroundings"
 ELSEWHERE: dict[tuple[str, ...], str] = {
-    **{(name,): NOTHING for name in ("shapes", "profile", "translate", "generate", "score", "evaluate", "checkpoints")},
+    **{(name,): NOTHING for name in ("shapes", "profile", "translate", "generate", "score", "evaluate", "predict")},
+    ("checkpoints",): NOTHING,
+    ("serve",): "it writes nothing but what it says",
     **{("tokenizer", name): NOTHING for name in ("encode", "decode", "explain", "info")},
     **{("learn", name): NOTHING for name in ("solution", "list", "grade")},
     **{("learn", name): SAME for name in ("check", "watch", "hint", "skip", "reset", "bug")},

@@ -8,6 +8,7 @@ import typer
 
 from clearhead.cli.main import app
 
+WORKSPACE = "/dev/shm" if os.path.isdir("/dev/shm") else None  # thousands of fsyncs would wait for a disk
 COMMANDS = typer.main.get_command(app)
 
 

@@ -27,6 +27,8 @@ for _module in ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_
     import_module(_module)
 for _module in ("pydantic.fields", "pydantic.types", "typer._adapters", "clearhead.cost.sheet"):
     import_module(_module)
+for _module in ("clearhead.serve.server", "clearhead.serve.description", "clearhead.decoding.classify"):
+    import_module(_module)
 torch.empty(2, device="meta").normal_()
 torch.optim.Adam([torch.zeros(1, requires_grad=True)])
 account(configure("tiny"), Size(1, 4))

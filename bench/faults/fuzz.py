@@ -21,12 +21,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.faults.fork import WORKSPACE
 from bench.faults.forked import call
 from bench.faults.hostile import header, sealed
 from bench.faults.outcome import Trial
 from bench.faults.run_folder import prepare
+from bench.faults.sandbox import write_foreign
 
-SEED, SMALL, WHOLE = 20_170_612, 36, 720  # the cases in the tests, and in the whole
+SEED, SMALL, WHOLE = 20_170_612, 36, 1040  # the cases in the tests, and in the whole
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 DEEP: Any = json.loads("[" * 800 + "]" * 800)
 HOSTILE: tuple[Any, ...] = (
@@ -140,12 +142,14 @@ class Target:
 
 
 def targets(folder: Path) -> list[Target]:
-    """Two runs, tokenizers in every format, and text, all in a folder."""
-    for kind in ("pairs", "text"):
+    """Three runs, tokenizers in every format, somebody else's model, and text, all in a folder."""
+    for kind in ("pairs", "text", "labels"):
         prepare(folder / kind, kind)
-    pairs, text = folder / "pairs", folder / "text"
+    pairs, text, labels = folder / "pairs", folder / "text", folder / "labels"
     for form in ("gpt2/", "x.tiktoken"):
         call(("tokenizer", "convert", "whole/tokenizer.json", form), folder=text)
+    write_foreign(text / "foreign", text / "whole/tokenizer.json")
+    (text / "plan.toml").write_text('exercises = ["attention"]\n')
     from clearhead.tokenizer import Characters
 
     Characters.train(["the cat sat on the mat"]).save(text / "characters.json")
@@ -162,6 +166,8 @@ def targets(folder: Path) -> list[Target]:
     new = "--run {new} --set training.steps=1"
     header_or_bytes = (change_header, change_bytes)
     encode = "tokenizer encode {file} lines.txt"
+    begin = f"train recipe.toml --from whole {new}"
+    plan = "learn start {new} --course {file}"
     return [
         Target("config.toml", pairs / "whole/config.toml", (change_toml,), (translate, "checkpoints whole", resume)),
         Target("recipes", pairs / "recipe.toml", (change_toml,), (f"train {{file}} {new}",)),
@@ -190,6 +196,16 @@ def targets(folder: Path) -> list[Target]:
             (change_bytes,),
             (encode.replace("{file}", "whole"), "score whole --text {file}"),
         ),
+        Target("texts with labels", labels / "labels.tsv", (change_bytes,), (f"train recipe.toml {new}", "plot whole")),
+        Target("lines", labels / "lines.txt", (change_bytes,), ("predict whole {file}", "predict whole {file} --json")),
+        Target("data.json", labels / "whole/data.json", (change_json, change_bytes), (resume,)),
+        Target("config.toml", labels / "whole/config.toml", (change_toml,), ("predict whole lines.txt", begin)),
+        Target(
+            "models of others", text / "foreign/config.json", (change_json, change_bytes), ("import foreign {new}",)
+        ),
+        Target("models of others", text / "foreign/model.safetensors", header_or_bytes, ("import foreign {new}",)),
+        Target("models of others", text / "foreign/tokenizer.json", (change_json,), ("import foreign {new}",)),
+        Target("plans of a course", text / "plan.toml", (change_toml, change_bytes), (plan,)),
     ]
 
 
@@ -235,7 +251,7 @@ def attempt(chance: random.Random, target: Target, command: str, folder: Path) -
 
 def trials(small: bool) -> Iterator[Trial]:
     count = SMALL if small else int(os.environ.get("CLEARHEAD_FUZZ", WHOLE))
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=WORKSPACE) as name:
         folder = Path(name)
         found = targets(folder)
         for number in range(count):

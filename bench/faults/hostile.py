@@ -118,6 +118,14 @@ def hostile(name: str) -> dict[str, Callable[[Path], None]]:
             *((key, value) for key in ("d_model", "kind", "window") for value in ('"wide"', "nan", "[]", "9" * 40)),
         ]
         return {f"{key} = {value}": partial(setting, key, value) for key, value in pairs}
+    if name == "data.json":
+        entry = {"path": "text.txt", "size": 1, "time": 1, "sha256": "0"}
+        odd_values: tuple[Any, ...] = (None, [], {}, -1, 1e308, 10**30, [None], "x")
+        tables = [
+            *([1], {"data.text": 1}, {"data.text": [1]}, {"data.text": [{}]}, {"data.text": {"a": 1}}),
+            *({"data.text": [entry | {key: value}]} for key in entry for value in odd_values),
+        ]
+        return {f"{table}": partial(lambda table, path: path.write_text(json.dumps(table)), table) for table in tables}
     if name in ("best", "latest"):
         return {
             repr(value): partial(lambda value, path: path.write_bytes(value), value)

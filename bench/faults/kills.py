@@ -21,6 +21,7 @@ from typing import Any
 
 import tomli_w
 
+from bench.faults.fork import WORKSPACE
 from bench.faults.operations import RECIPE, Meet, command, intercept, operations, spread, warm_up
 from bench.faults.outcome import Trial
 from clearhead.disk import LOCK
@@ -37,7 +38,6 @@ SMALL = (  # the sample of the tests: the last operation of each of these kinds,
     "rename checkpoints/step_N",
     "rename checkpoints/.average.N",
 )
-WORKSPACE = "/dev/shm" if os.path.isdir("/dev/shm") else None  # thousands of fsyncs would wait for a disk
 
 
 def trials(small: bool) -> Iterator[Trial]:

@@ -140,7 +140,7 @@ def contradictions(place: Sandbox) -> Iterator[Mistake]:
     """Words that are fine one by one and not together; these no tree can tell."""
     path = place.path
     lines = path("lines.txt")
-    pairs, text, encoder = path("pairs"), path("text"), path("encoder")
+    pairs, text, encoder, labels = path("pairs"), path("text"), path("encoder"), path("labels")
     for words, named in (
         (["average", pairs, "--last", "2", "--best", "2"], "--last 2 and --best 2"),
         (["average", pairs, "--last", "9"], "--last 9"),
@@ -164,6 +164,17 @@ def contradictions(place: Sandbox) -> Iterator[Mistake]:
         (["translate", text, lines], "kind"),
         (["generate", pairs, "the cat"], "kind"),
         (["encode", pairs, lines], "kind"),
+        (["predict", pairs, lines], "labels"),
+        (["predict", text, lines], "labels"),
+        (["generate", labels, "the cat"], "kind"),
+        (["train", path("recipe.toml"), "--run", pairs, "--from", pairs], "--from"),
+        (["train", pairs, "--run", path("here/made"), "--from", lines], "lines.txt"),
+        (["train", path("recipe.toml"), "--run", path("here/made"), "--set", "data.labelled=" + lines], "data."),
+        (["serve", pairs, pairs, "--describe"], "pairs"),
+        (["serve", pairs, "--describe", "--address", "0.0.0.0"], "--token-file"),
+        (["serve", pairs, "--describe", "--address", "0.0.0.0", "--token-file", path("token.txt")], "--allow-host"),
+        (["serve", pairs, "--describe", "--token-file", lines], "--token-file"),
+        (["generate", text, "--interactive"], "--interactive"),
         (["attention", text, "the cat", "--target", "the"], "target"),
         (["attention", text, "the cat", "--kind", "cross"], "--kind cross"),
         (["attention", pairs, "the cat", "-o", path("here/x.doc")], "x.doc"),

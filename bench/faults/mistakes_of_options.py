@@ -89,6 +89,9 @@ def roles(place: Sandbox) -> dict[str, Role]:
         "F.bin": Role(garbage, {**unusable, "a folder": folder}),
         "FOLDER": Role(path("here/course"), {"a file": path("lines.txt"), "below a file": below,
                                              "too long a name": long}),
+        "ADDRESS": Role("127.0.0.1", {"empty": "", "unknown": "nonsense", "not ours": "192.0.2.1"}),
+        "HOST": Role("example.org", {"empty": "", "two words": "a b", "an address": "https://example.org"}),
+        "ORIGIN": Role("https://example.org", {"empty": "", "no scheme": "example.org", "a page": "https://a.org/b"}),
         "PLAN": Role(path("plan.toml"), {**text_file, "no plan": path("recipe.toml")}),
     }  # fmt: skip
 
@@ -119,6 +122,8 @@ ALWAYS = {"FILE", "PRESET|RUN"}  # arguments that are given though they need not
 GOOD = {
     ("generate", "run"): "{text}",
     ("encode", "run"): "{encoder}",
+    ("predict", "run"): "{labels}",
+    ("serve", "token_file"): "{token.txt}",
     ("encode", "output"): "{here/new.npy}",
     ("tokenizer", "decode", "file"): "{ids.txt}",
     ("tokenizer", "train", "vocab_size"): "270",

@@ -1,4 +1,4 @@
-"""A place to make mistakes in: three small runs, a tokenizer, texts, a recipe, and files that are not what they say."""
+"""A place to make mistakes in: four small runs, a tokenizer, texts, a recipe, and files that are not what they say."""
 
 import json
 import os
@@ -71,6 +71,9 @@ class Sandbox:
         write_run(folder / "text", DataSettings(text=text, documents="line", context=32))
         write_foreign(folder / "foreign", folder / "tokenizer.json")
         (folder / "plan.toml").write_text('exercises = ["attention"]\n')
+        (folder / "labels.tsv").write_text("".join(f"{line}\t{line.split()[0]}\n" for line in lines if line[0] in "tc"))
+        (folder / "token.txt").write_text("a-token-that-is-long-enough\n")
+        write_run(folder / "labels", DataSettings(labelled=str(folder / "labels.tsv"), labels=("cat", "the")))
         write_run(folder / "encoder", DataSettings(task="masked", text=text, documents="line", context=32))
 
     def path(self, name: str) -> str:

@@ -21,13 +21,19 @@ def with_pads(tokens: Tensor, real: Tensor | None) -> Tensor:
     return tokens if real is None else tokens.masked_fill(~real, PAD)
 
 
+def masks_as_tokens(forward: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """forward(model, source, target) for the doctor, which gives masks besides."""
+
+    def masked(model: Any, source: Tensor, target: Tensor, source_real: Any = None, target_real: Any = None) -> Tensor:
+        return forward(model, with_pads(source, source_real), with_pads(target, target_real))
+
+    return masked
+
+
 def joined(batches: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """One batch, for trainers that do not accumulate."""
     sources, targets = zip(*batches, strict=True)
     return torch.cat(sources), torch.cat(targets)
-
-
-PAPER: dict[str, Any] = {"pad": PAD, "positions": "absolute", "tied": False}  # what most of them have in common
 
 
 def next_tokens(forward: Callable[..., Tensor], smoothing: float = 0.0) -> Callable[..., Tensor]:
@@ -54,6 +60,25 @@ def one_step(loss: Callable[..., Tensor], clip: float | None = None) -> Callable
     return update
 
 
+def row_by_row(one: Callable[[Any, Tensor, int, int], Tensor]) -> Callable[..., Tensor]:
+    """generate() over one(model, source row (1, T), first token, count) for loops that take one row."""
+
+    def generate(model: Any, source: Tensor, start: Tensor, count: int) -> Tensor:
+        pairs = zip(source.split(1), start[:, 0].tolist(), strict=True)
+        return torch.cat([one(model, row, first, count).view(1, -1) for row, first in pairs])
+
+    return generate
+
+
+def after_the_paper(
+    build: Callable[..., nn.Module], forward: Callable[..., Tensor], loss: Any = None, **more: Any
+) -> Description:
+    """A description with what most of them have in common; `more` holds the rest, and what is otherwise."""
+    usual = {"pad": PAD, "positions": "absolute", "tied": False}
+    update = one_step(loss, more.get("clip")) if loss is not None else None
+    return doctor.EncoderDecoder(build=build, forward=forward, loss=loss, **{**usual, "update": update, **more})
+
+
 @wild("harvardnlp/annotated-transformer")
 def annotated(clone: Clone) -> Description:
     clone.absent("pandas", "altair", "torchtext", "spacy", "GPUtil")
@@ -62,8 +87,8 @@ def annotated(clone: Clone) -> Description:
     def build(src_vocab: int, tgt_vocab: int, N: int, d_model: int, h: int, dropout: float) -> nn.Module:
         return code.make_model(src_vocab, tgt_vocab, N, d_model, 2 * d_model, h, dropout)
 
-    def forward(model: Any, source: Tensor, target: Tensor, source_real: Any = None, target_real: Any = None) -> Tensor:
-        source, target = with_pads(source, source_real), with_pads(target, target_real)
+    @masks_as_tokens
+    def forward(model: Any, source: Tensor, target: Tensor) -> Tensor:
         masks = (source != PAD).unsqueeze(-2), code.Batch.make_std_mask(target, PAD)
         return model.generator(model(source, target, *masks))
 
@@ -80,23 +105,19 @@ def annotated(clone: Clone) -> Description:
         data = [code.Batch(*batch, PAD) for batch in batches]
         code.run_epoch(data, model, loss_of(model), optimizer, code.DummyScheduler(), accum_iter=len(data))
 
-    def generate(model: Any, source: Tensor, start: Tensor, count: int) -> Tensor:
-        def one(row: Tensor, first: int) -> Tensor:
-            return code.greedy_decode(model, row[None], (row != PAD)[None, None], count + 1, first)
+    def decode(model: Any, row: Tensor, first: int, count: int) -> Tensor:
+        return code.greedy_decode(model, row, (row != PAD)[:, None], count + 1, first)
 
-        return torch.cat([one(row, int(first)) for row, first in zip(source, start[:, 0], strict=True)])
-
-    return doctor.EncoderDecoder(
-        build=build,
-        forward=forward,
-        loss=loss,
+    return after_the_paper(
+        build,
+        forward,
+        loss,
         label_smoothing=0.1,
         update=update,
-        generate=generate,
+        generate=row_by_row(decode),
         optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9),
         learning_rate=lambda step: code.rate(step, 512, 1.0, 40),
         warmup=40,
-        **PAPER,
     )
 
 
@@ -112,8 +133,9 @@ def jadore(clone: Clone) -> Description:
         head = {"d_k": width // heads, "d_v": width // heads, "n_position": max_length}
         return code.Transformer(vocab, vocab, PAD, PAD, dropout=dropout, **sizes, **head)
 
-    def forward(model: Any, source: Tensor, target: Tensor, source_real: Any = None, target_real: Any = None) -> Tensor:
-        logits = model(with_pads(source, source_real), with_pads(target, target_real))
+    @masks_as_tokens
+    def forward(model: Any, source: Tensor, target: Tensor) -> Tensor:
+        logits = model(source, target)
         return logits.view(*target.shape, -1).log_softmax(-1)
 
     def while_translating(model: Any, source: Tensor, target: Tensor) -> Tensor:
@@ -133,18 +155,15 @@ def jadore(clone: Clone) -> Description:
         schedule.step_and_update_lr()
         return group["lr"]
 
-    return doctor.EncoderDecoder(
-        build=build,
-        forward=forward,
+    return after_the_paper(
+        build,
+        forward,
+        loss,
         paths={"beam search": while_translating},
-        loss=loss,
         label_smoothing=0.1,
-        update=one_step(loss),
         optimizer=lambda model: torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-09),
         learning_rate=learning_rate,
         warmup=40,
-        pad=PAD,
-        positions="absolute",
         tied=True,
         shared=True,
     )
@@ -160,8 +179,8 @@ def gordicaleksa(clone: Clone) -> Description:
     def build(vocab: int, width: int, heads: int, layers: int, dropout: float) -> nn.Module:
         return code.Transformer(width, vocab, vocab, heads, layers, dropout)
 
-    def forward(model: Any, source: Tensor, target: Tensor, source_real: Any = None, target_real: Any = None) -> Tensor:
-        source, target = with_pads(source, source_real), with_pads(target, target_real)
+    @masks_as_tokens
+    def forward(model: Any, source: Tensor, target: Tensor) -> Tensor:
         masks = data.get_masks_and_count_tokens(source, target, PAD, "cpu")[:2]
         return model(source, target, *masks).view(*target.shape, -1)
 
@@ -172,34 +191,28 @@ def gordicaleksa(clone: Clone) -> Description:
         smoothed = made.LabelSmoothingDistribution(0.1, PAD, logs.size(-1), "cpu")(gold)
         return nn.KLDivLoss(reduction="batchmean")(logs, smoothed)
 
-    def generate(model: Any, source: Tensor, start: Tensor, count: int) -> Tensor:
+    def decode(model: Any, row: Tensor, first: int, count: int) -> Tensor:
         itos = list(range(model.decoder_generator.linear.out_features))  # words are their own numbers
-
-        def one(row: Tensor, first: int) -> list[int]:
-            words = SimpleNamespace(stoi={"<s>": first, "<pad>": PAD, "</s>": -1}, itos=itos)
-            mask, _ = data.get_masks_and_count_tokens_src(row, PAD)
-            field = SimpleNamespace(vocab=words)
-            return decoding.greedy_decoding(model, model.encode(row, mask), mask, field, max_target_tokens=count)[0][1:]
-
-        rows = [one(row[None], int(first)) for row, first in zip(source, start[:, 0], strict=True)]
-        return torch.cat([start[:, :1], torch.tensor(rows)], dim=1)
+        field = SimpleNamespace(vocab=SimpleNamespace(stoi={"<s>": first, "<pad>": PAD, "</s>": -1}, itos=itos))
+        mask, _ = data.get_masks_and_count_tokens_src(row, PAD)
+        memory = model.encode(row, mask)
+        words = decoding.greedy_decoding(model, memory, mask, field, max_target_tokens=count)[0]
+        return torch.tensor([first, *words[1:]])
 
     def learning_rate(step: int) -> float:
         schedule = made.CustomLRAdamOptimizer(None, 512, 40)
         schedule.current_step_number = step + 1
         return schedule.get_current_learning_rate()
 
-    return doctor.EncoderDecoder(
-        build=build,
-        forward=forward,
-        loss=loss,
+    return after_the_paper(
+        build,
+        forward,
+        loss,
         label_smoothing=0.1,
-        update=one_step(loss),
-        generate=generate,
+        generate=row_by_row(decode),
         optimizer=lambda model: torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9),
         learning_rate=learning_rate,
         warmup=40,
-        **PAPER,
     )
 
 
@@ -217,19 +230,18 @@ def hyunwoongko(clone: Clone) -> Description:
         model = code.Transformer(PAD, PAD, 2, vocab, vocab, drop_prob=dropout, device="cpu", **sizes)
         return model.apply(initialize)
 
-    def forward(model: Any, source: Tensor, target: Tensor, source_real: Any = None, target_real: Any = None) -> Tensor:
-        return model(with_pads(source, source_real), with_pads(target, target_real))
+    @masks_as_tokens
+    def forward(model: Any, source: Tensor, target: Tensor) -> Tensor:
+        return model(source, target)
 
     loss = next_tokens(forward)
 
-    return doctor.EncoderDecoder(
-        build=build,
-        forward=forward,
-        loss=loss,
-        update=one_step(loss, 1.0),
+    return after_the_paper(
+        build,
+        forward,
+        loss,
         clip=1.0,
         optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=1e-5, weight_decay=5e-4, eps=5e-9),
-        **PAPER,
     )
 
 
@@ -243,8 +255,8 @@ def hkproj(clone: Clone) -> Description:
             vocab, vocab, max_length, max_length, width, layers, heads, dropout, d_ff=2 * width
         )
 
-    def forward(model: Any, source: Tensor, target: Tensor, source_real: Any = None, target_real: Any = None) -> Tensor:
-        source, target = with_pads(source, source_real), with_pads(target, target_real)
+    @masks_as_tokens
+    def forward(model: Any, source: Tensor, target: Tensor) -> Tensor:
         source_mask = (source != PAD)[:, None, None].int()
         target_mask = (target != PAD)[:, None, None].int() & data.causal_mask(target.size(1))
         return model.project(model.decode(model.encode(source, source_mask), source_mask, target, target_mask))
@@ -256,21 +268,16 @@ def hkproj(clone: Clone) -> Description:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    def generate(model: Any, source: Tensor, start: Tensor, count: int) -> Tensor:
-        def one(row: Tensor, first: int) -> Tensor:
-            mask = (row != PAD)[None, None, None].int()
-            tokenizer = SimpleNamespace(token_to_id={"[SOS]": first, "[EOS]": -1}.__getitem__)
-            return train.greedy_decode(model, row[None], mask, None, tokenizer, count + 1, "cpu")
+    def decode(model: Any, row: Tensor, first: int, count: int) -> Tensor:
+        tokenizer = SimpleNamespace(token_to_id={"[SOS]": first, "[EOS]": -1}.__getitem__)
+        return train.greedy_decode(model, row, (row != PAD)[:, None, None].int(), None, tokenizer, count + 1, "cpu")
 
-        return torch.stack([one(row, int(first)) for row, first in zip(source, start[:, 0], strict=True)])
-
-    return doctor.EncoderDecoder(
-        build=build,
-        forward=forward,
-        loss=loss,
+    return after_the_paper(
+        build,
+        forward,
+        loss,
         label_smoothing=0.1,
         update=update,
-        generate=generate,
+        generate=row_by_row(decode),
         optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=1e-4, eps=1e-9),
-        **PAPER,
     )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench.wild.clone import Clone, wild
-from bench.wild.translators import PAD, PAPER, next_tokens, one_step, with_pads
+from bench.wild.translators import PAD, after_the_paper, masks_as_tokens, next_tokens, one_step, with_pads
 from clearhead import doctor
 from clearhead.doctor.describe import Description
 
@@ -23,19 +23,17 @@ def samlynnevans(clone: Clone) -> Description:
         sizes = {"d_model": d_model, "n_layers": n_layers, "heads": heads, "dropout": dropout}
         return code.get_model(SimpleNamespace(**vars(options), **sizes), vocab, vocab)
 
-    def forward(model: Any, source: Tensor, target: Tensor, source_real: Any = None, target_real: Any = None) -> Tensor:
-        source, target = with_pads(source, source_real), with_pads(target, target_real)
+    @masks_as_tokens
+    def forward(model: Any, source: Tensor, target: Tensor) -> Tensor:
         return model(source, target, *batching.create_masks(source, target, options))
 
     loss = next_tokens(forward)
 
-    return doctor.EncoderDecoder(
-        build=build,
-        forward=forward,
-        loss=loss,
-        update=one_step(loss),
+    return after_the_paper(
+        build,
+        forward,
+        loss,
         optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9),
-        **PAPER,
     )
 
 
@@ -49,7 +47,7 @@ def from_scratch(clone: Clone) -> Description:
     def forward(model: Any, source: Tensor, target: Tensor, source_real: Any = None) -> Tensor:
         return model(with_pads(source, source_real), target)  # it has no mask for the target's padding
 
-    return doctor.EncoderDecoder(build=build, forward=forward, **PAPER)
+    return after_the_paper(build, forward)
 
 
 @wild("aladdinpersson/Machine-Learning-Collection")
@@ -70,14 +68,12 @@ def on_nn_transformer(clone: Clone) -> Description:
         output, gold = output.reshape(-1, output.shape[2]), columns[1:].reshape(-1)
         return nn.CrossEntropyLoss(ignore_index=PAD)(output, gold)
 
-    return doctor.EncoderDecoder(
-        build=build,
-        forward=forward,
-        loss=loss,
-        update=one_step(loss, 1.0),
+    return after_the_paper(
+        build,
+        forward,
+        loss,
         clip=1.0,
         optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=3e-4),
-        **PAPER,
     )
 
 
@@ -122,16 +118,16 @@ def dreamgonfly(clone: Clone) -> Description:
         optimizer.step_num = step + 1
         return optimizer.lrate()
 
-    return doctor.EncoderDecoder(
-        build=build,
-        forward=forward,
+    return after_the_paper(
+        build,
+        forward,
+        loss,
         cached=cached,
-        loss=loss,
         label_smoothing=0.1,
         learning_rate=learning_rate,
         warmup=40,
+        update=None,  # its loop cannot be called apart
         pad=blank,
-        positions="absolute",
         tied=True,
     )
 
@@ -151,8 +147,8 @@ def tunz(clone: Clone) -> Description:
         memory = model.encode(source, blank)
         return model.decode(target, memory, blank, own, made.create_pad_mask(target, PAD))
 
-    def forward(model: Any, source: Tensor, target: Tensor, source_real: Any = None, target_real: Any = None) -> Tensor:
-        source, target = with_pads(source, source_real), with_pads(target, target_real)
+    @masks_as_tokens
+    def forward(model: Any, source: Tensor, target: Tensor) -> Tensor:
         return shifted(model, source, F.pad(target, (0, 1), value=PAD))[:, 1:]
 
     def loss(model: Any, source: Tensor, target: Tensor) -> Tensor:
@@ -163,15 +159,14 @@ def tunz(clone: Clone) -> Description:
         schedule = optimizer.LRScheduler([nn.Parameter(torch.zeros(1))], 512, 40, step=step + 1)
         return schedule.learning_rate()
 
-    return doctor.EncoderDecoder(
-        build=build,
-        forward=forward,
-        loss=loss,
+    return after_the_paper(
+        build,
+        forward,
+        loss,
         label_smoothing=0.1,
         learning_rate=learning_rate,
         warmup=40,
-        pad=PAD,
-        positions="absolute",
+        update=None,
         sizes={"width": 32},
         tied=True,
         shared=True,

@@ -61,13 +61,16 @@ def converse(answer: Callable[[str, int], Iterable[str]], mark: str = "> ") -> N
         keep(memory)
 
 
-def history_file() -> Path:
+def history_file() -> Path | None:
     state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path("~/.local/state").expanduser()) / "clearhead" / "history"
+    try:
+        return (Path(state) if state else Path("~/.local/state").expanduser()) / "clearhead" / "history"
+    except RuntimeError:  # nobody knows where this user is at home
+        return None
 
 
-def remember(memory: Path) -> None:
-    if readline is None:
+def remember(memory: Path | None) -> None:
+    if readline is None or memory is None:
         return
     readline.set_history_length(REMEMBERED)
     try:
@@ -76,9 +79,9 @@ def remember(memory: Path) -> None:
         readline.clear_history()
 
 
-def keep(memory: Path) -> None:
+def keep(memory: Path | None) -> None:
     """A place that cannot be written costs the history, not the conversation."""
-    if readline is None:
+    if readline is None or memory is None:
         return
     try:
         memory.parent.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ def untrained_attention(config: "ModelConfig", text: str, head: int = 1, seed: i
     """Run the words of `text` through the first layer of each stack and keep what one head (from 1) looked at."""
     import torch
 
-    from clearhead.cost.sheet import shallow
+    from clearhead.cost.account import at_most
     from clearhead.model import build, trace
 
     words = text.split()
@@ -39,7 +39,7 @@ def untrained_attention(config: "ModelConfig", text: str, head: int = 1, seed: i
     known = sorted(set(words))
     ids = torch.tensor([[known.index(word) for word in words]])
     # one layer and only these words: little work and memory for a model of any size
-    small = replace(shallow(config), vocab_size=len(known))
+    small = replace(at_most(config, 1), vocab_size=len(known))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         model = build(small).eval()

@@ -1,8 +1,9 @@
 """What a model costs, counted part by part: parameters, FLOPs, activation memory, KV cache.
 
 Formulas drift away from the code, so the model itself runs, forward and backward, on tensors that have shapes and types
-but no memory (torch's fake tensors): the largest preset is counted on the smallest machine. What every operation does
-and what autograd keeps is written down for the part that was at work. Only the KV cache is computed from the sizes.
+but no memory (memoryless.py): the largest preset is counted on the smallest machine. What every operation does and what
+autograd keeps is written down for the part that was at work. All layers of a stack after the first cost the same, so
+two of each run and the others are added. Only the KV cache is computed from the sizes.
 
 * FLOPs are those of the matrix products, a multiplication and an addition counting two. Softmax, norms and the like
   are left out, as everyone leaves them out: they cost time by moving memory, not by arithmetic. A causal mask saves
@@ -16,18 +17,18 @@ and what autograd keeps is written down for the part that was at work. Only the 
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
+from clearhead.cost.memoryless import Dispatch, without_memory
 from clearhead.cost.parts import Part, part_of, watch
 from clearhead.errors import InputError
-from clearhead.model import ModelConfig, Transformer, build
+from clearhead.model import ModelConfig, Transformer
+from clearhead.skeleton import skeleton
 
 aten = torch.ops.aten
 
@@ -72,6 +73,15 @@ class Cost:
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
+    def grown(self, two: "Cost", layers: int) -> "Cost":
+        """Of `layers` layers, where this is the cost of one and `two` that of two."""
+        return Cost(
+            *(
+                getattr(self, field.name) + (layers - 1) * (getattr(two, field.name) - getattr(self, field.name))
+                for field in fields(self)
+            )
+        )
+
 
 def total(costs: Iterable[Cost]) -> Cost:
     return sum(costs, Cost())
@@ -80,9 +90,28 @@ def total(costs: Iterable[Cost]) -> Cost:
 def account(config: ModelConfig, size: Size | None = None) -> dict[Part, Cost]:
     """The cost of each part in one training pass in float32, forward and backward, without allocating any of it."""
     size = size or Size()
+    layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers, "": 1}
+    if max(layers.values()) <= 2:
+        return count(config, size)
+    one, two = count(at_most(config, 1), size), count(at_most(config, 2), size)
+    # where a stack has only one layer, `two` is one as well, and nothing is added
+    return {part: one[part].grown(two[part], max(1, layers[part.stack])) for part in two}
+
+
+def at_most(config: ModelConfig, layers: int) -> ModelConfig:
+    """The same model with no more layers than this in each stack."""
+    return replace(
+        config,
+        encoder_layers=min(config.encoder_layers, layers),
+        decoder_layers=min(config.decoder_layers, layers),
+    )
+
+
+def count(config: ModelConfig, size: Size) -> dict[Part, Cost]:
+    """The cost of each part, from a pass through all layers."""
     costs: dict[Part, Cost] = defaultdict(Cost)
     with without_memory():
-        model = build(config)
+        model = skeleton(config)
         for part, number in ({Part("", "positions"): 0} | parameters(model)).items():
             costs[part].parameters = number  # positions without parameters are worth a row: they come for free
         run(model, size.inputs(config), costs)
@@ -103,11 +132,6 @@ def parameters(model: nn.Module) -> dict[Part, int]:
     return dict(counts)
 
 
-def without_memory() -> FakeTensorMode:
-    """Inside this, tensors have a shape, a type and the device CPU, but nothing in them."""
-    return FakeTensorMode()
-
-
 def run(model: Transformer, inputs: tuple[Tensor, ...], costs: dict[Part, Cost]) -> None:
     """One pass forward and backward, adding its FLOPs and kept bytes to `costs`."""
     forward, kept = True, Kept(model)
@@ -117,7 +141,7 @@ def run(model: Transformer, inputs: tuple[Tensor, ...], costs: dict[Part, Cost])
         nonlocal current
         current = part or current
 
-    def count(flops: int) -> None:
+    def add(flops: int) -> None:
         if forward:
             costs[current].forward_flops += flops
         else:
@@ -127,12 +151,12 @@ def run(model: Transformer, inputs: tuple[Tensor, ...], costs: dict[Part, Cost])
         costs[current].activation_bytes += kept.add(tensor)
         return tensor
 
-    with FlopMeter(count), watch(model, switch):
+    with FlopMeter(add), watch(model, switch):
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             output = model(*inputs)
         costs[part_of("")].activation_bytes += kept.add(output)
         forward = False
-        output.backward(torch.empty_like(output))
+        output.sum().backward()  # which asks for no gradient of its own, whose check would load the compiler
 
 
 class Kept:
@@ -151,7 +175,7 @@ class Kept:
         return storage.nbytes()
 
 
-class FlopMeter(TorchDispatchMode):
+class FlopMeter(Dispatch):
     """Tells `count` the FLOPs of every matrix product that runs."""
 
     def __init__(self, count: Any) -> None:

@@ -5,13 +5,15 @@ tensor is, is said here. The pass has padding, so that the masks are there to be
 that it costs the same for every preset.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from clearhead.cost.account import Size, without_memory
-from clearhead.model import ModelConfig, build, trace
+from clearhead.cost.account import Size, at_most
+from clearhead.cost.memoryless import without_memory
+from clearhead.model import ModelConfig, trace
+from clearhead.skeleton import skeleton
 
 MEANINGS = {
     "embedding.tokens": "a row for each id",
@@ -55,7 +57,7 @@ def sheet(config: ModelConfig, size: Size | None = None) -> list[Shape]:
     size = size or Size()
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     with without_memory(), torch.no_grad():
-        model = build(shallow(config)).eval()
+        model = skeleton(at_most(config, 1)).eval()  # to look at: the other layers are like it
         inputs = size.inputs(config)
         with trace(model) as taken:
             model(*inputs, *(torch.ones(ids.shape, dtype=torch.bool) for ids in inputs))
@@ -68,11 +70,6 @@ def sheet(config: ModelConfig, size: Size | None = None) -> list[Shape]:
         said = meaning(config, module, name)
         rows.append(Shape(stack, layers.get(stack, 1), module, name, letters, tuple(tensor.shape), said))
     return rows
-
-
-def shallow(config: ModelConfig) -> ModelConfig:
-    """One layer of each stack, to look at: the others are like it."""
-    return replace(config, encoder_layers=min(config.encoder_layers, 1), decoder_layers=min(config.decoder_layers, 1))
 
 
 def spell(name: str, letters: str, tensor: Tensor) -> tuple[str, ...]:

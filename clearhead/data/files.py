@@ -42,7 +42,10 @@ def expand(path: str) -> Path:
             raise InputError(f"{path}: the variable ${found[1]} is not set")
         return known[found[1]]
 
-    return Path(re.sub(r"\$\{?(\w+)\}?", value, path)).expanduser()
+    try:
+        return Path(re.sub(r"\$\{?(\w+)\}?", value, path)).expanduser()
+    except RuntimeError:  # of nobody, or of somebody without one
+        raise InputError(f"{path}: nobody knows whose home that is; give the folder") from None
 
 
 def anchor(settings: DataSettings, folder: Path) -> DataSettings:
@@ -74,7 +77,8 @@ def find(files: Files) -> list[Path]:
             raise InputError(missing(path))
         found += [match for match in matches if match.is_file()]
     if not found:
-        raise InputError(f"{files}: no file there, only folders; name the files, for example folder/*.txt")
+        other = "" if all(match.is_dir() for match in matches) else ", pipes or devices"
+        raise InputError(f"{files}: no file there, only folders{other}; name the files, for example folder/*.txt")
     return found
 
 

@@ -17,6 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from clearhead.decoding.abandon import check_wanted
 from clearhead.decoding.constraints import Constraints
 from clearhead.decoding.greedy import top_tokens
 from clearhead.decoding.steps import Hypothesis, Steps
@@ -149,6 +150,7 @@ def beam_search(
     )
     beams.totals[:, 0] = 0  # all slots are the same so far: only the first is extended
     while True:
+        check_wanted()
         parents = extend(logits, beams, how, prompts, end)
         length = beams.tokens.size(2)
         possible = beams.totals > -math.inf

@@ -50,7 +50,9 @@ class Classifier(LoadedModel):
         """A text or two as the model reads them, the segment of each token, and whether something was cut off."""
         table = self._table()
         most = self.max_length if table is None else min(self.max_length, table)
-        return labelled_ids(self.tokenizer, text, second, most)
+        read = labelled_ids(self.tokenizer, text, second, most)
+        require(bool(read[0]), "a text without a single token has no label")
+        return read
 
     def tokens(self, text: str) -> list[int]:
         return self.ids(text)[0] if text.strip() else []

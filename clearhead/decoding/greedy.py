@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from clearhead.decoding.abandon import check_wanted
 from clearhead.decoding.constraints import Constraints
 from clearhead.decoding.steps import Hypothesis, Steps
 
@@ -68,6 +69,7 @@ def walk(
     history = {row: list(prompts[row]) for row in alive} if constraints.needs_history else {}
     length = 0
     while alive:
+        check_wanted()
         so_far = [history[row] for row in alive] if history else []
         all_log_probs = logits.log_softmax(-1) if with_log_probs else None
         scores = constraints.forbid(constraints.penalise(logits, so_far), so_far, length, end)

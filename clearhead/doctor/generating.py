@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from clearhead.doctor.describe import EncoderDecoder
 from clearhead.doctor.finding import NotArmed
@@ -50,3 +51,59 @@ def prompts(subject: Subject, batch: int, length: int, seed: int) -> Inputs:
 
 def pick(inputs: Inputs, row: int) -> Inputs:
     return tuple(x[row : row + 1] for x in inputs)
+
+
+CHOOSING = {"argmax", "max", "topk", "sort", "multinomial"}
+
+
+class Choices(TorchFunctionMode):
+    """Notes what each step of a generator chooses from: (rows, V), logits or probabilities."""
+
+    def __init__(self, rows: int, vocab: int) -> None:
+        super().__init__()
+        self.rows, self.vocab = rows, vocab
+        self.seen: list[Tensor] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = args[0] if args else None
+        if getattr(func, "__name__", "") in CHOOSING and isinstance(given, Tensor) and self.fits(given):
+            self.seen.append(given.detach().reshape(self.rows, -1).double().clone())
+        return func(*args, **(kwargs or {}))
+
+    def fits(self, x: Tensor) -> bool:
+        wide = x.dim() > 0 and x.size(-1) >= self.vocab
+        return wide and x.numel() == self.rows * x.size(-1) and x.is_floating_point()
+
+    def logits(self, steps: int) -> list[Tensor] | None:
+        """One tensor of logits a step, or None where it cannot be told which choice belongs to which."""
+        if len(self.seen) != steps:
+            return None
+        return [as_logits(x) for x in self.seen]
+
+
+def as_logits(x: Tensor) -> Tensor:
+    """Probabilities as their logarithms, anything else as it is."""
+    chances = bool(x.ge(0).all()) and bool((x.sum(-1) - 1).abs().lt(1e-4).all())
+    return x.log() if chances else x
+
+
+def unlike(ours: Tensor, theirs: Tensor) -> float:
+    """How far one row of logits is from being another, up to a temperature and a constant, relative to its spread."""
+    both = ours.isfinite() & theirs.isfinite()
+    if int(both.sum()) < 5 or ours.size(-1) != theirs.size(-1):
+        return 0.0  # all but a few were filtered out
+    a, b = ours[both] - ours[both].mean(), theirs[both] - theirs[both].mean()
+    rest = a - b * (a @ b) / (b @ b).clamp(min=1e-300)
+    return float(rest.abs().max() / a.std().clamp(min=1e-300))
+
+
+def lively(subject: Subject, seed: int) -> nn.Module:
+    """A model of your own whose attention prefers few tokens, so that what it looks at decides more."""
+    model = subject.fresh(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1 and parameter.is_floating_point():
+                parameter.mul_(1.0 + 0.5 * (seed % 4))
+    return model

@@ -6,11 +6,13 @@ from importlib.resources import files
 from typing import Any
 
 from clearhead import __version__
+from clearhead.decoding.alignment import entropy
 from clearhead.decoding.load import LoadedModel
 from clearhead.errors import InputError
 from clearhead.explore.interventions import SWITCHES, masked_places, places
 from clearhead.explore.readings import Reading
-from clearhead.model import ModelConfig
+from clearhead.explore.writing import forbidden
+from clearhead.model import ModelConfig, Trace
 from clearhead.run import Run
 from clearhead.settings import to_dict
 from clearhead.tokenizer.bytepair import BytePair
@@ -53,6 +55,7 @@ CODE: dict[str, tuple[str, str, str]] = {
     "tokens": ("tokenizer/bytepair.py", 'symbols = "".join(map(look_up, self._split(text)))', ""),
     "embedding": ("model/embedding.py", 'x = tap("tokens"', 'x = x + tap("positions"'),
     "norm": ("model/norm.py", "wide = x.to(", "normal = (centred"),
+    "rms": ("model/norm.py", "mean_square = (wide", "return (wide / torch.sqrt(mean_square"),
     "projections": ("model/attention.py", "q = self.split_heads(self.query(x)", "v = self.split_heads("),
     "rotation": ("model/attention.py", "if inputs.rotation is not None:", "q, k = rotate("),
     "scores": ("model/attention.py", "scores = (q / math.sqrt(q.size(-1))) @", ""),
@@ -63,6 +66,7 @@ CODE: dict[str, tuple[str, str, str]] = {
     "out": ("model/attention.py", 'return tap("output", self.out(', ""),
     "residual": ("model/residual.py", 'x = tap("residual"', "return x if self.pre"),
     "feed_forward": ("model/feedforward.py", 'hidden = tap("hidden", self.activate(self.inner', ""),
+    "feed_forward_gated": ("model/feedforward.py", 'hidden = tap("hidden", self.activate(self.gate', ""),
     "feed_forward_out": ("model/feedforward.py", 'return tap("output"', ""),
     "logits": ("model/heads.py", 'return tap("logits"', ""),
 }
@@ -88,14 +92,17 @@ def describe(loaded: LoadedModel, run: Run, checkpoint: str) -> dict[str, Any]:
         "format": FORMAT,
         "version": __version__,
         "run": run.path.name,
+        "path": str(run.path),
         "checkpoint": run.checkpoint(checkpoint).name,
         "kind": config.kind,
         "config": to_dict(config),
         "letters": letters(config),
         "parameters": sum(parameter.numel() for parameter in loaded.model.parameters()),
+        "parameter_names": [name for name, _ in loaded.model.named_parameters()],
         "dtype": str(loaded.model.embedding.weight.dtype).removeprefix("torch."),
         "tokenizer": type(loaded.tokenizer).__name__,
         "special": loaded.tokenizer.special,
+        "forbidden": list(forbidden(loaded)),
         "attentions": [
             {
                 "at": str(place),
@@ -115,6 +122,12 @@ def describe(loaded: LoadedModel, run: Run, checkpoint: str) -> dict[str, Any]:
         "steps": _number(run, "steps"),
         "code": {name: lines for name in CODE if (lines := code_lines(name)) is not None},
     }
+
+
+def describe_unread(run: Run) -> dict[str, Any]:
+    """A run without a checkpoint: there is no model to ask yet, but its training can be watched."""
+    told = {"format": FORMAT, "version": __version__, "run": run.path.name, "path": str(run.path), "kind": None}
+    return {**told, "checkpoint": None, "examples": [], "steps": _number(run, "steps")}
 
 
 def letters(config: ModelConfig) -> dict[str, int]:
@@ -195,3 +208,22 @@ def cache_bytes(loaded: LoadedModel, reading: Reading) -> dict[str, Any] | None:
     crossing = config.kind == "encoder-decoder"
     steps = [token * (len(reading.prompt) + number) for number in range(len(reading.answer))]
     return {"token": token, "self": steps, "cross": token * len(reading.source) if crossing else 0}
+
+
+def described(name: str, taken: Trace) -> dict[str, Any]:
+    """One line of the table of tensors."""
+    tensor = taken.tensors[name]
+    values = tensor.float()
+    low, mean, high = (float(x) for x in (values.min(), values.mean(), values.max()))
+    kind = str(tensor.dtype).removeprefix("torch.")
+    shape, letters = list(tensor.shape), taken.letters[name]
+    return {"name": name, "letters": letters, "shape": shape, "dtype": kind, "min": low, "mean": mean, "max": high}
+
+
+def attention_rows(loaded: LoadedModel, taken: Trace) -> list[dict[str, Any]]:
+    """Each attention with the entropy of its heads in bits, averaged over its rows."""
+    rows = []
+    for place in places(loaded.model.config):
+        weights = taken.tensors[f"{place.path}.weights"][0].float()
+        rows.append({"at": str(place), "path": place.path, "entropy": entropy(weights).mean(-1).tolist()})
+    return rows

@@ -20,16 +20,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.decoding.alignment import entropy
 from clearhead.decoding.attention import names
 from clearhead.decoding.load import LoadedModel, load
 from clearhead.decoding.sample import Sampling
 from clearhead.errors import InputError
 from clearhead.explore.beam_tree import Node, beam_settings, hypotheses, search
-from clearhead.explore.describe import cache_bytes, describe, pieces
+from clearhead.explore.describe import attention_rows, cache_bytes, describe, describe_unread, described, pieces
 from clearhead.explore.early_guesses import early_guesses
 from clearhead.explore.history import training
-from clearhead.explore.interventions import combine, even, find_head, places, silence, switched
+from clearhead.explore.interventions import combine, even, find_head, silence, switched
 from clearhead.explore.readings import Reading, given_answer, read_text, traced, with_answer
 from clearhead.explore.requests import Edits, OfPass, PassRequest, Search, TensorRequest
 from clearhead.explore.wire import Sent, pack, part, pooled
@@ -65,7 +64,8 @@ class Session:
         self.models: OrderedDict[str, LoadedModel] = OrderedDict()
         self.passes: OrderedDict[str, Pass] = OrderedDict()
         self.lock = threading.Lock()
-        self.loaded(checkpoint)
+        if self.run.inventory() or not self.run.settings:  # of a run that has just begun, training can be watched
+            self.loaded(checkpoint)
 
     def loaded(self, checkpoint: str | None = None) -> LoadedModel:
         """The model of a checkpoint; the last few stay in memory."""
@@ -82,6 +82,8 @@ class Session:
     def model(self) -> dict[str, Any]:
         """The run and its model, as far as the page needs to know them."""
         with self.lock:
+            if not self.models and not self.run.inventory():
+                return describe_unread(self.run)
             return describe(self.loaded(), self.run, self.checkpoint)
 
     def training(self, after: int = 0) -> dict[str, Any]:
@@ -329,22 +331,3 @@ def said(loaded: LoadedModel, ids: Any) -> str:
         return " ".join(map(str, ids))
     ids = list(ids)
     return loaded.tokenizer.decode(ids[:-1] if ids and ids[-1] == loaded.tokenizer.eos_id else ids)
-
-
-def described(name: str, taken: Trace) -> dict[str, Any]:
-    """One line of the table of tensors."""
-    tensor = taken.tensors[name]
-    values = tensor.float()
-    low, mean, high = (float(x) for x in (values.min(), values.mean(), values.max()))
-    kind = str(tensor.dtype).removeprefix("torch.")
-    shape, letters = list(tensor.shape), taken.letters[name]
-    return {"name": name, "letters": letters, "shape": shape, "dtype": kind, "min": low, "mean": mean, "max": high}
-
-
-def attention_rows(loaded: LoadedModel, taken: Trace) -> list[dict[str, Any]]:
-    """Each attention with the entropy of its heads in bits, averaged over its rows."""
-    rows = []
-    for place in places(loaded.model.config):
-        weights = taken.tensors[f"{place.path}.weights"][0].float()
-        rows.append({"at": str(place), "path": place.path, "entropy": entropy(weights).mean(-1).tolist()})
-    return rows

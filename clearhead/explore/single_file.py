@@ -35,7 +35,7 @@ MOST_PARAMETERS = 6_000_000  # about five million, and a little room
 MOST_STORED = 24 << 20  # bytes of tensors in a file that holds one pass
 STYLE, SCRIPT = '<link rel="stylesheet" href="/page/style.css">', '<script type="module" src="/page/main.js"></script>'
 TOKEN = '<meta name="clearhead-token" content="CLEARHEAD_TOKEN">'
-IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./([a-z0-9_]+)\.js";\n', re.MULTILINE)
+IMPORT = re.compile(r'^import \{\s+([\w,\s]+?),?\s+\} from "\./([a-z0-9_]+)\.js";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (async function|function|class|const) (\w+)", re.MULTILINE)
 
 
@@ -66,6 +66,7 @@ def page_of(
     session = session or Session(run, checkpoint)
     loaded = session.loaded()
     model = session.model()
+    del model["path"]  # where the run lay is nobody else's business
     first = text if text is not None else (model["examples"] or [""])[0]
     made = session.read(PassRequest(first))  # also: a text that cannot be read is refused before anything is written
     carried: dict[str, Any] = {"model": model, "training": session.training(), "first": made["text"], "begin": begin}

@@ -53,11 +53,11 @@ class Draw:
 
 
 class Misfit(Exception):
-    """An output has not the shape it should have."""
+    """An output has not the shape it should have, or a module not its parameters."""
 
-    def __init__(self, got: str, wanted: str) -> None:
+    def __init__(self, got: str, wanted: str, parameters: bool = False) -> None:
         super().__init__(f"got {got}, wanted {wanted}")
-        self.got, self.wanted = got, wanted
+        self.got, self.wanted, self.parameters = got, wanted, parameters
 
 
 def broadcast(x: Any, *shape: int) -> Tensor:
@@ -103,7 +103,8 @@ class Run:
         if found != set(state):
             extra, missing = sorted(found - set(state)), sorted(set(state) - found)
             said = [f"not {', '.join(extra[:3])}"] * bool(extra) + [f"without {', '.join(missing[:3])}"] * bool(missing)
-            raise Misfit(f"{name} {' and '.join(said).replace('not ', 'with ')}", f"the parameters {sorted(state)[:6]}")
+            got = f"{name} {' and '.join(said).replace('not ', 'with ')}"
+            raise Misfit(got, f"the parameters {sorted(state)[:6]}", parameters=True)
         built.load_state_dict(state)
         self.modules[name if name not in self.modules else f"{name} {len(self.modules) + 1}"] = built
         return built.eval()

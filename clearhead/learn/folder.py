@@ -104,9 +104,9 @@ def read_folder(path: Path) -> Folder:
     for place in (path.resolve(), *path.resolve().parents):
         if (place / PROGRESS).is_file():
             return parse(place)
-    raise InputError(
-        f"{path.resolve()} is no folder of the course: `clearhead learn start mine` makes one, then `cd mine`"
-    )
+    below = sorted(file.parent.name for file in path.glob(f"*/{PROGRESS}"))
+    how = f"`cd {below[0]}` goes to one" if below else "`clearhead learn start mine` makes one, then `cd mine`"
+    raise InputError(f"{path.resolve()} is no folder of the course: {how}")
 
 
 def parse(path: Path) -> Folder:

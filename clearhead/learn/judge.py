@@ -16,6 +16,7 @@ from typing import Any
 from clearhead.errors import InputError
 from clearhead.learn.exercise import Exercise, Misfit, Mistake, Run, Sizes, Trial
 from clearhead.learn.exercises import course
+from clearhead.learn.guessing import guess
 from clearhead.learn.likely import rank, right_outcome
 from clearhead.learn.show import both, show
 from clearhead.learn.source import our_parts
@@ -26,8 +27,9 @@ from clearhead.learn.trying import (
     attempt,
     difference,
     shrink,
+    unlike,
 )
-from clearhead.learn.verdict import PASSED, UNWRITTEN, WRONG, Likely, Line, Verdict
+from clearhead.learn.verdict import PASSED, UNWRITTEN, WRONG, Line, Verdict
 from clearhead.settings import nearest
 
 SEED = 3
@@ -199,6 +201,8 @@ def explain(
     _, outcome, found = shrink(trial, names, ours, Sizes(trial.sizes), SEED + number, (theirs[number], found))
     only = right_when(trial, names, ours, SEED + number)
     likely, mistakes = rank(exercise, part, names, trials, theirs, SEED, number)
+    if kind == "arguments" and not any(mistakes):
+        likely = guess(kind, only, None)  # a property that such a part violates too says less
     if kind == "values" and trial.kind != "values":
         kind = trial.kind
     error = outcome.error
@@ -237,6 +241,10 @@ def right_when(trial: Trial, names: Mapping[str, Any], ours: Mapping[str, Any], 
         if not {*values, *others} <= set(sizes) or varied == sizes:
             continue
         try:
+            once = attempt(trial, ours, ours, varied, seed, once=True)
+            got = attempt(trial, names, ours, varied, seed, once=True)
+            if once.error or got.error or unlike(got.output, once.output, trial.tolerance):
+                continue
             wanted = attempt(trial, ours, ours, varied, seed)
         except Exception:
             continue
@@ -259,35 +267,13 @@ def called(trial: Trial, outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def guess(kind: str, only: str, error: BaseException | None) -> tuple[Likely, ...]:
-    """Where no cause is known: what the pattern says."""
-    if (
-        kind == "runs"
-        and isinstance(error, RuntimeError | IndexError)
-        and re.search("size|shape|dimension", str(error))
-    ):
-        said = "two shapes do not fit in this line: print them, and compare with the letters above"
-        return (Likely("shape-mismatch", said),)
-    if kind == "gradients":
-        return (Likely("detached", "something on the way is cut off from the graph: .data, .detach, .item, no_grad?"),)
-    if kind == "again":
-        return (Likely("stale-state", "something is remembered from one call to the next"),)
-    if only == "B = 1":
-        return (Likely("batch-coupled", "rows of the batch mix: a dimension is taken for the batch"),)
-    if only == "S = T":
-        return (Likely("axis-swapped", "queries and keys are mistaken for each other somewhere"),)
-    if only == "nothing is padded":
-        return (Likely("padding-ignored", "the padding gets in somewhere"),)
-    return ()
-
-
 # ---- lines of the learner's file -----------------------------------------------------------------------------------
 
 
 def raised_at(error: BaseException, written: Any) -> Line | None:
     """The last line of the learner's own file that an exception went through."""
     try:
-        own = str(Path(str(inspect.getsourcefile(written))).resolve())
+        own = str(Path(str(inspect.getsourcefile(inspect.unwrap(written)))).resolve())  # behind @torch.no_grad()
     except (TypeError, OSError):
         return None
     package = str(Path(__file__).resolve().parents[1])
@@ -302,7 +288,7 @@ def point_at(written: Any, mistakes: Sequence[Mistake | None]) -> Line | None:
     """The line that the likeliest mistake is usually on; if there is none, where the part begins."""
     try:
         lines, first = inspect.getsourcelines(written)
-        file = str(inspect.getsourcefile(written))
+        file = str(inspect.getsourcefile(inspect.unwrap(written)))
     except (OSError, TypeError):
         return None
     for mistake in mistakes[:1]:

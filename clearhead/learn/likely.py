@@ -15,14 +15,14 @@ from clearhead.doctor.causes import Facts, diagnose, known
 from clearhead.doctor.finding import ERROR, Finding, plain
 from clearhead.learn.exercise import Exercise, Misfit, Mistake, Run, Sizes, Trial
 from clearhead.learn.source import change, our_parts, source_of, with_text
-from clearhead.learn.trying import Outcome, attempt, difference, unsteady
+from clearhead.learn.trying import Outcome, attempt, difference, unlike, unsteady
 from clearhead.learn.verdict import Likely
 
 CERTAIN, DOCTOR, PARTLY = 1.0, 0.8, 0.5
 UNSTEADY = Likely(
     "unsteady",
-    "the same call gives something else each time: dropout that is never switched off, or something remembered from "
-    "one call to the next?",
+    "the same call gives something else each time: dropout that is never switched off, a draw by chance, or something "
+    "remembered from one call to the next?",
 )
 
 
@@ -47,6 +47,10 @@ def agreement(
         return 0.0
     alike = telling = 0
     order = sorted(range(len(trials)), key=lambda number: (number != first, number))
+    if theirs and theirs[first].error is None:  # most mistakes are ruled out by one call
+        once = said_once(exercise, mistake, trials[first], seed + first)
+        if once.error is None and unlike(once.output, theirs[first].output, trials[first].tolerance):
+            return 0.0
     for number in order:
         trial, mine = trials[number], theirs[number]
         wrong = wrong_outcome(exercise, mistake, trial, seed + number)
@@ -68,6 +72,14 @@ def wrong_outcome(exercise: Exercise, mistake: Mistake, trial: Trial, seed: int)
     parts = variant(exercise, mistake)
     assert parts is not None
     return attempt(trial, parts, our_parts(exercise), Sizes(trial.sizes), seed)
+
+
+@cache
+def said_once(exercise: Exercise, mistake: Mistake, trial: Trial, seed: int) -> Outcome:
+    """The same by one call, without gradients."""
+    parts = variant(exercise, mistake)
+    assert parts is not None
+    return attempt(trial, parts, our_parts(exercise), Sizes(trial.sizes), seed, once=True)
 
 
 @cache

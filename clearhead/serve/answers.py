@@ -11,11 +11,13 @@ from clearhead.decoding.load import LoadedModel
 from clearhead.decoding.results import Translation
 from clearhead.serve.growing import Piece
 
+MOST_SAID = 500  # characters of a message: what was sent is told back, but not 64 KB of it
 KINDS = {429: "rate_limit_error", 401: "authentication_error", 403: "permission_error"}
 
 
-def error(status: int, message: str, code: str | None = None) -> dict[str, Any]:
+def error(status: int, message: str, code: str | None) -> dict[str, Any]:
     kind = KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    message = message if len(message) <= MOST_SAID else message[:MOST_SAID] + "…"
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 

@@ -13,17 +13,19 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from clearhead.decoding.classify import Classifier
 from clearhead.errors import InputError, visible
 from clearhead.explore.guard import Refused, parse
+from clearhead.explore.server import read_body
 from clearhead.serve import answers
 from clearhead.serve.description import describe
 from clearhead.serve.fields import read
-from clearhead.serve.gate import Answer, Gate, read_body
+from clearhead.serve.gate import Answer, Gate, in_time
 from clearhead.serve.models import Served
 from clearhead.serve.requests import CompletionRequest, EmbeddingRequest, PredictRequest, TranslateRequest
 from clearhead.serve.texts import continuations, prompts_of, texts_of
 from clearhead.serve.together import Item
-from clearhead.serve.waiting import Busy, Failed, Job, Worker
+from clearhead.serve.waiting import Busy, Desk, Failed, Job, Worker
 
 LATE = object()
 BROKEN = "something went wrong here; the server's terminal says what"
@@ -31,6 +33,13 @@ BROKEN = "something went wrong here; the server's terminal says what"
 
 class Gone(Exception):
     """The client has left."""
+
+
+class NoModel(Refused):
+    """None of this name, or none that can do it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(404, why)
 
 
 @dataclass
@@ -77,7 +86,7 @@ class App:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         elif self.page is not None and not self._ours(scope["path"]):
-            await self.page(scope, receive, send)
+            await self.page(scope, in_time(receive), send)
         else:
             await self._answered(scope, receive, Answer(send))
 
@@ -102,31 +111,33 @@ class App:
                 to.extra = self.gate.check(scope["method"], scope["headers"])
                 handler = self._handler(scope, to)
                 if scope["method"] == "POST":
-                    body = await read_body(receive)
+                    self.gate.check_body(scope["headers"])
+                    body = await read_body(in_time(receive))
                 await handler(body, receive, to)
+        except NoModel as missing:
+            await self._fail(to, 404, missing.why, "model_not_found")
         except Refused as refused:
             more = {"www_authenticate": "Bearer"} if refused.status == 401 else {}
             more |= {"connection": "close"} if refused.status in (408, 413) else {}
-            code = "model_not_found" if refused.why.startswith("no model") else None
-            await self._fail(to, refused.status, refused.why, code, **more)
+            await self._fail(to, refused.status, refused.why, **more)
         except Busy as busy:
-            await self._fail(to, busy.status, busy.why, None, retry_after=str(busy.seconds))
+            await self._fail(to, busy.status, busy.why, retry_after=str(busy.seconds))
         except InputError as mistake:
-            await self._fail(to, 400, str(mistake), None)
+            await self._fail(to, 400, str(mistake))
         except (TimeoutError, Gone):
             pass  # whoever does not read, or is not there, cannot be told
         except Failed:
-            await self._fail(to, 500, BROKEN, None)
+            await self._fail(to, 500, BROKEN)
         except Exception:
             traceback.print_exc(file=sys.stderr)
-            await self._fail(to, 500, BROKEN, None)
+            await self._fail(to, 500, BROKEN)
         finally:
             said = f"{scope['method']} {visible(scope['path'])[:80]} {to.status or 'gone'}"
             self.settings.log(f"{said} {1000 * (time.monotonic() - began):.0f} ms")
             if self.settings.log_bodies and body:
                 self.settings.log(visible(body.decode("utf-8", "replace")))
 
-    async def _fail(self, to: Answer, status: int, why: str, code: str | None, **headers: str) -> None:
+    async def _fail(self, to: Answer, status: int, why: str, code: str | None = None, **headers: str) -> None:
         said = answers.error(status, why, code)
         if to.status == 0:
             await to.whole(status, said, **headers)
@@ -161,7 +172,7 @@ class App:
         await to.whole(503 if self.worker.draining else 200, state)
 
     async def openapi(self, body: bytes, receive: Any, to: Answer) -> None:
-        await to.whole(200, describe(self.gate.token is not None))
+        await to.whole(200, describe(self.gate.token is not None, {name: one.can for name, one in self.served.items()}))
 
     async def models(self, body: bytes, receive: Any, to: Answer) -> None:
         await to.whole(200, {"object": "list", "data": [one.described() for one in self.served.values()]})
@@ -177,18 +188,18 @@ class App:
         able = [one for one in self.served.values() if verb is None or verb in one.can]
         if name is None:
             if not able:
-                raise Refused(404, f"no model here can {verb}")
+                raise NoModel(f"no model here can {verb}")
             return able[0]
         found = self.served.get(name)
         if found is None:
-            raise Refused(404, f"no model {name[:80]!r}; served: {', '.join(self.served)}")
+            raise NoModel(f"no model {name[:80]!r}; served: {', '.join(self.served)}")
         if verb is not None and verb not in found.can:
             raise InputError(f"the model {name!r} cannot do this; it can: {', '.join(found.can)}")
         return found
 
     # ---- what does -------------------------------------------------------------------------------------------------
 
-    async def told(self, desk: Any, wanted: Sequence[Any], receive: Any) -> AsyncGenerator[tuple[int, Any], None]:
+    async def told(self, desk: Desk, wanted: Sequence[Any], receive: Any) -> AsyncGenerator[tuple[int, Any], None]:
         """What the worker tells of each text, as it comes, until closed; a client that leaves, or the deadline, ends
         the work for it."""
         events: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
@@ -220,7 +231,7 @@ class App:
             watching.cancel()
             self.worker.leave(jobs)
 
-    async def all_told(self, desk: Any, wanted: Sequence[Any], receive: Any) -> list[Any]:
+    async def all_told(self, desk: Desk, wanted: Sequence[Any], receive: Any) -> list[Any]:
         """One result for each text."""
         found: dict[int, Any] = {}
         async with aclosing(self.told(desk, wanted, receive)) as telling:
@@ -295,20 +306,22 @@ class App:
     async def predict(self, body: bytes, receive: Any, to: Answer) -> None:
         asked = read(PredictRequest, parse(body))
         model = self._named(asked.model, "predict")
+        assert isinstance(model.loaded, Classifier)
+        loaded = model.loaded
         texts: list[Any] = texts_of(asked.text)
         if asked.second is not None:
             seconds = texts_of(asked.second)
-            if not model.classifier.pairs or len(seconds) != len(texts):
+            if not loaded.pairs or len(seconds) != len(texts):
                 raise InputError(
                     f"second has {len(seconds)} texts for {len(texts)}: one for each, and only for a model of pairs"
                 )
             texts = list(zip(texts, seconds, strict=True))
-        reads = [model.classifier.ids(*((one,) if isinstance(one, str) else one)) for one in texts]
+        reads = [loaded.ids(*((one,) if isinstance(one, str) else one)) for one in texts]
         found = await self.all_told(model.desk, [Item(text, "predict") for text in texts], receive)
         results = [
             {
                 "label": one.label,
-                "probabilities": dict(zip(model.classifier.labels, one.probabilities, strict=True)),
+                "probabilities": dict(zip(loaded.labels, one.probabilities, strict=True)),
                 "text_cut": read[2],
             }
             for one, read in zip(found, reads, strict=True)

@@ -11,6 +11,8 @@ from clearhead.serve.growing import GrowingText, Piece, Told
 from clearhead.serve.waiting import Job
 from clearhead.serve.waiting import Told as ToldJobs
 
+MOST_READ = 4096  # tokens of prompts in one turn, unless one alone has more: all others wait while they are read
+
 
 @dataclass(eq=False)
 class Continuing:
@@ -42,8 +44,13 @@ class CompletingDesk:
         return list(self.jobs.values())
 
     def take(self) -> list[Job]:
-        room = self.most - len(self.jobs)
-        return [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
+        room, begun, read = self.most - len(self.jobs), list[Job](), 0
+        while self.waiting and len(begun) < room:
+            read += len(self.waiting[0].wanted.row.prompt)
+            if begun and read > MOST_READ:
+                break
+            begun.append(self.waiting.popleft())
+        return begun
 
     def turn(self, begun: list[Job]) -> ToldJobs:
         leaving = [row for row in self.batch.rows if row not in self.jobs or self.jobs[row].left]

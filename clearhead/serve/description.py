@@ -1,11 +1,13 @@
 """The API as an OpenAPI description, made of the same dataclasses that requests are checked against."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import clearhead
 from clearhead.serve.fields import schema
 from clearhead.serve.requests import CompletionRequest, EmbeddingRequest, PredictRequest, TranslateRequest
 
+VERBS = ("completions", "embeddings", "translate", "predict")
 TEXT, WHOLE, NUMBER, TRUTH = ({"type": kind} for kind in ("string", "integer", "number", "boolean"))
 
 
@@ -73,8 +75,12 @@ def answered(content: Any, **more: Any) -> dict[str, Any]:
     return {"200": good, **refusals}
 
 
-def posted(cls: Any, says: str, content: Any, **more: Any) -> dict[str, Any]:
-    body = {"required": True, "content": {"application/json": {"schema": schema(cls)}}}
+def posted(cls: Any, says: str, able: Sequence[str], content: Any, **more: Any) -> dict[str, Any]:
+    asked = schema(cls)
+    if able:  # whoever reads the description learns the names of the models that can do it
+        may_be_left_out = "model" not in asked.get("required", ())
+        asked["properties"]["model"]["enum"] = [*able, *([None] if may_be_left_out else [])]
+    body = {"required": True, "content": {"application/json": {"schema": asked}}}
     return {"post": {"summary": says, "requestBody": body, "responses": answered(content, **more)}}
 
 
@@ -82,9 +88,11 @@ def got(says: str, content: Any) -> dict[str, Any]:
     return {"get": {"summary": says, "responses": answered(content)}}
 
 
-def describe(with_token: bool) -> dict[str, Any]:
-    """The whole description."""
-    events = {"text/event-stream": {"schema": TEXT}}
+def describe(with_token: bool, can: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The whole description, for models by name and what each can do."""
+    able = {verb: [name for name, verbs in can.items() if verb in verbs] for verb in VERBS}
+    # each event; its data is a completion without usage (or the usage alone), as JSON, and at the end [DONE]
+    events = {"text/event-stream": {"schema": {"type": "object", "properties": {"data": TEXT}, "required": ["data"]}}}
     health = got("Whether requests are taken.", HEALTH)
     health["get"]["responses"]["503"]["content"]["application/json"]["schema"] = {"anyOf": [HEALTH, ERROR]}
     name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
@@ -94,10 +102,10 @@ def describe(with_token: bool) -> dict[str, Any]:
         "paths": {
             "/v1/models": got("What is served.", table(object=TEXT, data=many(MODEL))),
             "/v1/models/{model}": {"parameters": [name], **got("One model.", MODEL)},
-            "/v1/completions": posted(CompletionRequest, "Continue texts.", COMPLETION, **events),
-            "/v1/embeddings": posted(EmbeddingRequest, "Texts as vectors of length 1.", EMBEDDINGS),
-            "/translate": posted(TranslateRequest, "Translate texts.", TRANSLATED),
-            "/predict": posted(PredictRequest, "Labels of texts.", PREDICTED),
+            "/v1/completions": posted(CompletionRequest, "Continue texts.", able["completions"], COMPLETION, **events),
+            "/v1/embeddings": posted(EmbeddingRequest, "Texts as vectors of length 1.", able["embeddings"], EMBEDDINGS),
+            "/translate": posted(TranslateRequest, "Translate texts.", able["translate"], TRANSLATED),
+            "/predict": posted(PredictRequest, "Labels of texts.", able["predict"], PREDICTED),
             "/healthz": health,
         },
     }

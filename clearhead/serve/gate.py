@@ -8,6 +8,7 @@ body must be JSON, which a form cannot send. With a token, everyone needs it. Bo
 import asyncio
 import hmac
 import json
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +39,6 @@ class Gate:
             same = hmac.compare_digest(given.strip().encode("latin-1", "replace"), self.token.encode())
             if scheme.lower() != "bearer" or not same:
                 raise Refused(401, "a bearer token is needed: Authorization: Bearer …")
-        if method == "POST":
-            self._body(headers)
         return extra
 
     def _origin(self, headers: Headers, host: str) -> dict[str, str]:
@@ -59,7 +58,8 @@ class Gate:
             raise Refused(403, "requests from other sites are not answered")
         return {}
 
-    def _body(self, headers: Headers) -> None:
+    def check_body(self, headers: Headers) -> None:
+        """Refuse what is not read: another type than JSON, or too much of it."""
         if (one(headers, "content-type") or "").lower().replace(" ", "") not in TYPES:
             raise Refused(415, "only application/json is read")
         length = one(headers, "content-length")
@@ -67,22 +67,27 @@ class Gate:
             raise Refused(413, f"at most {MOST_BYTES:,} bytes are read")
 
 
-async def read_body(receive: Any) -> bytes:
-    """The whole body, as far as it is allowed to go, within a time."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            while True:
+def in_time(receive: Any) -> Any:
+    """The same, as long as a body is still to come: it must be there within a time."""
+    until, whole = time.monotonic() + BODY_SECONDS, False
+
+    async def received() -> Any:
+        nonlocal whole
+        if whole:
+            return await receive()
+        try:
+            async with asyncio.timeout(until - time.monotonic()):
                 message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Refused(400, "the request ended before its body did")
-                body += message.get("body", b"")
-                if len(body) > MOST_BYTES:
-                    raise Refused(413, f"at most {MOST_BYTES:,} bytes are read")
-                if not message.get("more_body"):
-                    return bytes(body)
-    except TimeoutError:
-        raise Refused(408, f"the body did not come within {BODY_SECONDS} seconds") from None
+        except TimeoutError:
+            raise Refused(408, f"the body did not come within {BODY_SECONDS} seconds") from None
+        whole = not message.get("more_body")
+        return message
+
+    return received
+
+
+def encoded(content: Any) -> bytes:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 class Answer:
@@ -92,8 +97,7 @@ class Answer:
         self.send, self.extra, self.status = send, dict[str, str](), 0
 
     async def whole(self, status: int, content: Any, **headers: str) -> None:
-        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        body = b"" if content is None else text.encode("utf-8", "replace")
+        body = b"" if content is None else encoded(content)
         await self._start(status, {"content-type": "application/json", "content-length": str(len(body))} | headers)
         await self.send({"type": "http.response.body", "body": body})
 
@@ -101,9 +105,8 @@ class Answer:
         await self._start(200, {"content-type": "text/event-stream; charset=utf-8"})
 
     async def event(self, content: Any) -> None:
-        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-        body = f"data: {text}\n\n".encode("utf-8", "replace")
-        await self.send({"type": "http.response.body", "body": body, "more_body": True})
+        body = content.encode() if isinstance(content, str) else encoded(content)
+        await self.send({"type": "http.response.body", "body": b"data: " + body + b"\n\n", "more_body": True})
 
     async def end_events(self) -> None:
         await self.send({"type": "http.response.body", "body": b""})

@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
+from clearhead.decoding.classify import Classifier
 from clearhead.decoding.load import LoadedModel, load
 from clearhead.errors import InputError
 from clearhead.run import Run
 from clearhead.serve.completing import CompletingDesk
 from clearhead.serve.together import TogetherDesk
+from clearhead.serve.waiting import Desk
 
 VERBS = {"encoder-decoder": ["translate"], "decoder": ["completions"], "encoder": ["embeddings"]}
 
@@ -24,16 +26,11 @@ class Served:
     checkpoint: str
     created: int
     loaded: LoadedModel
-    desk: Any
-
-    @property
-    def classifier(self) -> Any:
-        """The model, if it was trained on labels."""
-        return self.loaded if getattr(self.loaded, "labels", None) else None
+    desk: Desk
 
     @property
     def can(self) -> list[str]:
-        return [*VERBS[self.loaded.model.config.kind], *(["predict"] if self.classifier is not None else [])]
+        return VERBS[self.loaded.model.config.kind] + (["predict"] if isinstance(self.loaded, Classifier) else [])
 
     def described(self) -> dict[str, Any]:
         shared = {"id": self.name, "object": "model", "created": self.created, "owned_by": "clearhead"}
@@ -56,7 +53,7 @@ def open_runs(
     return served
 
 
-def desk_for(loaded: LoadedModel, batch: int) -> Any:
+def desk_for(loaded: LoadedModel, batch: int) -> Desk:
     if loaded.model.config.kind == "decoder":
         return CompletingDesk(loaded, batch)
 

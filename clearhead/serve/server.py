@@ -1,7 +1,7 @@
 """Sockets and signals: uvicorn around the application, clients that are too slow cut off, and a graceful end.
 
 SIGTERM (or Ctrl-C): no new connections, what is being decoded is finished, what waits is refused with 503, then the
-process ends with status 0. A second Ctrl-C ends it at once.
+process ends with status 0 (130 after Ctrl-C). A second Ctrl-C ends it at once.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def names(address: str, port: int, extra: list[str]) -> frozenset[str]:
-    """What a client may call us; a name without a port means this one, or the usual ones behind a proxy."""
+    """What a client may call us, to the letter: with the port, or as a proxy in front passes it on."""
     if address in LOOPBACK:
         ours = set(hosts(port))
     elif address in ("0.0.0.0", "::"):

@@ -1,7 +1,7 @@
 """Translations, vectors and labels: what waits when a turn comes is computed as one batch, if it was asked alike.
 
-A beam search lives and dies as a whole, so nobody joins one that has begun; it is short, and the next one starts with
-all that have come meanwhile.
+A beam search lives as a whole: nobody joins one that has begun, and the next one starts with all that have come
+meanwhile. It ends early only if everybody who waited for it has left; the deadline sees to it that they do.
 """
 
 from collections import deque
@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clearhead.decoding.abandon import Abandoned, while_wanted
 from clearhead.serve.waiting import Job, Told
 
 
@@ -39,7 +40,11 @@ class TogetherDesk:
         return begun
 
     def turn(self, begun: list[Job]) -> Told:
-        results = self.compute([job.wanted.content for job in begun], begun[0].wanted.how)
+        try:
+            with while_wanted(lambda: not all(job.left for job in begun)):
+                results = self.compute([job.wanted.content for job in begun], begun[0].wanted.how)
+        except Abandoned:
+            return []
         return list(zip(begun, results, strict=True))
 
     def reset(self) -> None:

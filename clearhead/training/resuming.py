@@ -18,7 +18,8 @@ from clearhead.data.files import expand, find
 from clearhead.data.settings import FILE_KEYS
 from clearhead.data.store import digest, known_digest
 from clearhead.disk import write_whole
-from clearhead.errors import InputError
+from clearhead.errors import InputError, require
+from clearhead.reading import SETTINGS, parse_json, read_whole
 from clearhead.run import DATA_FILES
 from clearhead.training.config import Recipe
 from clearhead.training.loop import Progress
@@ -97,7 +98,8 @@ def refuse_changed_files(before: Described, now: Described, where: Path) -> list
                 there.pop(path)
             else:
                 raise InputError(
-                    f"{key}: {path} is not the file that {where} was begun with (sha256 {one['sha256'][:12]}…); "
+                    f"{key}: {path} is not the file that {where} was begun with "
+                    f"(sha256 {one['sha256'][:12]}…, none of those in {where / DATA_FILES}); "
                     "give the old one" + ("" if key in TOKENIZERS else ", or the new one under another name")
                 )
         lines += [f"{key}: {path} is no longer part of it" for path in there if key not in TOKENIZERS]
@@ -139,15 +141,14 @@ def continue_with(progress: Progress, batches: str, measured: str) -> list[str]:
 
 def read_files(path: Path) -> Described:
     """What was written down of the data; nothing of runs that did not do so yet."""
-    try:
-        found = json.loads((path / DATA_FILES).read_text())
-        for many in found.values():
-            for one in many:
-                _ = one["path"], one["size"], one["time"], one["sha256"]
-    except FileNotFoundError:
+    if not (path / DATA_FILES).exists():
         return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{path / DATA_FILES} cannot be read: {error!r:.200}; without it the run goes on") from None
+    wanted = {"path": str, "size": int, "time": int, "sha256": str}
+    told = f"{path / DATA_FILES} is not what a training writes; without it the run goes on"
+    found = parse_json(read_whole(path / DATA_FILES, SETTINGS), path / DATA_FILES)
+    require(isinstance(found, dict) and all(isinstance(many, list) for many in found.values()), told)
+    for one in (one for many in found.values() for one in many):
+        require(isinstance(one, dict) and all(type(one.get(key)) is kind for key, kind in wanted.items()), told)
     return found
 
 

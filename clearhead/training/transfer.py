@@ -60,7 +60,7 @@ def take_over(
     model: Transformer, tokenizer: Tokenizer, source_tokenizer: Tokenizer | None, start: Run, checkpoint: str = "best"
 ) -> list[Fate]:
     """Copy into the model what fits of a run's weights; what became of each tensor of either, in order."""
-    weights = start.weights(checkpoint)
+    weights = start.build(checkpoint).state_dict()  # which refuses what is damaged, or is not what its settings say
     where = start.checkpoint(checkpoint) / MODEL
     old_tokenizer, old_source = start.tokenizer(), start.source_tokenizer()
     fates, own = [], model.state_dict()
@@ -75,8 +75,6 @@ def take_over(
             theirs = weights.get(name, weights.get("embedding.weight"))
         if theirs is None:
             what = "new: there is no such tensor there"
-        elif not theirs.is_floating_point() or not bool(theirs.isfinite().all()):
-            raise InputError(f"{where}: tensor {name!r} has values that are no finite numbers")
         elif tokens[0] is not None and theirs.shape[1:] == tensor.shape[1:]:
             what = copy_rows(tensor, theirs, tokens[0], tokens[1] or old_tokenizer)
         elif theirs.shape != tensor.shape:

@@ -10,6 +10,7 @@ import pexpect
 import pytest
 
 import clearhead
+from clearhead.cli.interactive import converse
 from clearhead.decoding.streaming import stream_translation
 from clearhead.errors import visible
 from tests.cli.conftest import Call
@@ -78,6 +79,18 @@ def test_translate_in_a_terminal_is_one_too(terminal: Any, run: Path) -> None:
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
+
+
+def test_without_a_home_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def nobody(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "expanduser", nobody)
+    typed = iter(["the cat"])
+    monkeypatch.setattr("builtins.input", lambda mark: next(typed, None) or (_ for _ in ()).throw(EOFError))
+    converse(lambda line, number: [line.upper()])
+    assert capsys.readouterr().out == "THE CAT\n\n"
 
 
 @pytest.mark.parametrize("others", [("text",), ("--prompts", "-"), ("--samples", 2), ("--json",), ()])

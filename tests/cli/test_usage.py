@@ -23,7 +23,7 @@ from tests.cli.test_main import COMMANDS, LEAVES, run
         (["lab", "rum"], "no command 'rum'; did you mean 'run'?"),
         (["train"], "missing argument 'RECIPE' (see `clearhead train --help`)"),
         (["train", "copy", "--runn", "x"], "no option --runn; did you mean '--run'? (see `clearhead train --help`)"),
-        (["train", "copy", "-q"], "no option -q; known: --dump-config, --help, --into, "),
+        (["train", "copy", "-q"], "no option -q; known: --dump-config, --from, --help, --into, "),
         (["lab", "run", "--jobs", "two", "scaling"], "--jobs two: "),
         (["translate", "x", "--threads=0"], "--threads 0: "),
         (["translate", "x", "--n-best"], "option '--n-best' requires an argument (see `clearhead translate --help`)"),

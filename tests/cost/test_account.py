@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from clearhead.cost.account import Cost, Size, account, parameters, total
+from clearhead.cost.account import Cost, Size, account, count, parameters, total
 from clearhead.cost.parts import GROUPS, PIECES, Part
 from clearhead.errors import InputError
 from clearhead.model import PRESETS, KVCache, ModelConfig, build, configure, count_parameters
@@ -169,3 +169,32 @@ def test_sizes_that_cannot_be_are_refused() -> None:
 
 def test_costs_add_up() -> None:
     assert Cost(1, 2, 3, 4, 5) + Cost(10, 20, 30, 40, 50) == Cost(11, 22, 33, 44, 55)
+
+
+@pytest.mark.parametrize("kernels", ["plain", "fused"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_layers_that_did_not_run_are_counted_as_if_they_had(name: str, kernels: Literal["plain", "fused"]) -> None:
+    config = replace(CONFIGS[name], kernels=kernels)
+    layers = {"encoder-decoder": (5, 3), "decoder": (0, 4), "encoder": (4, 0)}[config.kind]
+    deep = replace(config, encoder_layers=layers[0], decoder_layers=layers[1])
+    size = Size(batch=3, length=70, source_length=66)
+    assert account(deep, size) == count(deep, size)
+
+
+def test_one_layer_beside_many() -> None:
+    config = ModelConfig(**SMALL, encoder_layers=1, decoder_layers=4)
+    size = Size(batch=2, length=9, source_length=7)
+    assert account(config, size) == count(config, size)
+
+
+def test_counting_loads_no_compiler() -> None:
+    """Which would take longer than the whole command; the shapes of all operations have to be known to shapes.py."""
+    program = (
+        "import sys; from clearhead.cost.account import account; from clearhead.cost.sheet import sheet\n"
+        "from clearhead.model import PRESETS, configure\n"
+        "for preset in PRESETS:\n"
+        "    for kernels in ('plain', 'fused'): sheet(c := configure(preset, kernels=kernels)), account(c)\n"
+        "print([name for name in ('torch._dynamo', 'sympy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

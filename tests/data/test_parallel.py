@@ -218,6 +218,8 @@ def test_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert expand("~/x").is_absolute()
     with pytest.raises(InputError, match=r"\$NO_SUCH_THING is not set"):
         expand("$NO_SUCH_THING/a")
+    with pytest.raises(InputError, match=r"~no-such-user/a: nobody knows whose home"):
+        expand("~no-such-user/a")
     settings = DataSettings(source="a.en", target="~/a.de", test_source="/x", test_target="$CLEARHEAD_DATA/y")
     anchored = anchor(settings, tmp_path)
     assert (anchored.source, anchored.target) == (str(tmp_path / "a.en"), "~/a.de")

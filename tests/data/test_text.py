@@ -222,8 +222,10 @@ def test_json_lines_are_no_text(write: Write, documents: str) -> None:
 
 
 def test_files_that_are_folders(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no file there, only folders"):
+    with pytest.raises(InputError, match="no file there, only folders;"):
         read(str(tmp_path), "none", True)
+    with pytest.raises(InputError, match="/dev/zero: no file there, only folders, pipes or devices;"):
+        read("/dev/zero", "none", True)
 
 
 def test_a_context_longer_than_a_batch_is_refused() -> None:

@@ -107,6 +107,13 @@ class GPT(nn.Module):
         return torch.optim.SGD(groups, lr=learning_rate)
 
 
+class Sampler(GPT):
+    """Its generate() can only draw."""
+
+    def generate(self, idx: Tensor, max_new_tokens: int) -> Tensor:  # type: ignore[override]
+        return super().generate(idx, max_new_tokens)
+
+
 class DictModel(nn.Module):
     """A dictionary as configuration, and a cache that the model keeps inside."""
 

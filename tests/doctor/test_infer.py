@@ -233,6 +233,12 @@ def test_more_models_of_transformers(name: str) -> None:
     assert doctor.check(describe_target(f"transformers:{name}").spec, quick=True).errors == ()
 
 
+def test_a_generate_that_only_draws_is_told_as_such() -> None:
+    found = inferred("Sampler")
+    assert found.spec.generate is None  # type: ignore[attr-defined]
+    assert ["draws at random" in reason for probe, reason, _ in found.open if probe == "generate"] == [True]
+
+
 # ---- names --------------------------------------------------------------------------------------------------------
 
 NAMES: dict[str, list[str]] = {

@@ -2,63 +2,17 @@
 
 import math
 import re
-import threading
-import time
 from collections.abc import Iterator
+from importlib.resources import files
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
-import uvicorn
 
-from clearhead.explore.requests import Edits, OfPass, PassRequest
-from clearhead.explore.server import create_app, listen
-from clearhead.explore.session import Session
+from clearhead.decoding.sample import Sampling, candidates
+from clearhead.explore.requests import Edits, OfPass, PassRequest, Search
+from clearhead.explore.writing import forbidden
+from tests.explore.opened import TEXT, Opened, finish, number, settled
 from tests.explore.runs import KINDS, small_session
-
-TEXT = "the cat"
-
-
-class Opened:
-    """A session, its server, and a browser that may talk to it and to nobody else."""
-
-    def __init__(self, session: Session, chromium: Any) -> None:
-        self.session, self.chromium = session, chromium
-        sockets = listen(0)
-        self.port = sockets[0].getsockname()[1]
-        self.server = uvicorn.Server(uvicorn.Config(create_app(session, self.port), log_level="warning"))
-        self.thread = threading.Thread(target=lambda: self.server.run(sockets=sockets), daemon=True)
-        self.thread.start()
-        deadline = time.monotonic() + 20
-        while not self.server.started and time.monotonic() < deadline:
-            time.sleep(0.02)
-
-    def page(self, width: int = 1280, **state: Any) -> Any:
-        page = self.chromium.new_page(viewport={"width": width, "height": 900}, reduced_motion="reduce")
-        page.said = []
-        page.on("console", lambda message: page.said.append(message.text))
-        page.on("pageerror", lambda error: page.said.append(str(error)))
-        page.on("request", lambda asked: None if self.ours(asked.url) else page.said.append(asked.url))
-        page.goto(f"http://127.0.0.1:{self.port}/#{urlencode({'text': TEXT, **state}, doseq=True)}")
-        return settled(page)
-
-    def ours(self, url: str) -> bool:
-        return url.startswith((f"http://127.0.0.1:{self.port}/", "data:", "blob:"))
-
-    def close(self) -> None:
-        self.server.should_exit = True
-        self.thread.join(10)
-
-
-def settled(page: Any) -> Any:
-    """The page once it has drawn what is chosen."""
-    page.wait_for_selector("body[data-idle]", timeout=20_000)
-    return page
-
-
-def finish(page: Any) -> None:
-    assert not page.said, page.said
-    page.close()
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +20,6 @@ def opened(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     made = Opened(small_session(tmp_path_factory.mktemp("page") / "run", "encoder-decoder"), chromium)
     yield made
     made.close()
-
-
-def number(text: str) -> float:
-    return float(text.replace("−", "-").replace("+", ""))
 
 
 def test_a_text_is_typed_and_a_token_forced(opened: Opened) -> None:
@@ -93,6 +43,26 @@ def test_a_text_is_typed_and_a_token_forced(opened: Opened) -> None:
     page.click("#undo")
     settled(page)
     assert page.locator("#edited").count() == 0
+    finish(page)
+
+
+def test_sampling_bends_the_bars(opened: Opened) -> None:
+    how = Sampling(1.5, 4, 0.9, 0.0, 3)
+    page = opened.page(view="write", mode="sample", temperature=1.5, top_k=4, top_p=0.9, seed=3)
+    made = opened.session.read(PassRequest(TEXT, search=Search("sample", temperature=1.5, top_k=4, top_p=0.9, seed=3)))
+    shown = page.locator(".toks").nth(1).locator(".tok").all_inner_texts()
+    assert shown == [token["text"] for token in made["answer"]]
+    logits = opened.session.passes[made["id"]].taken["output.logits"][0, :1].clone()
+    logits[:, list(forbidden(opened.session.loaded()))] = -math.inf
+    tokens, chances = candidates(logits, how)
+    wanted = dict(zip(tokens[0].tolist(), (chances[0] / chances.sum()).tolist(), strict=True))
+    bars = page.locator("#bars .bar:not(.rest)")
+    assert bars.count() >= 5
+    for place in range(bars.count()):
+        token = int(bars.nth(place).get_attribute("data-key").split()[1])
+        assert number(bars.nth(place).locator("[data-p]").inner_text()[:-2]) == pytest.approx(
+            100 * wanted.get(token, 0), abs=0.0501
+        )
     finish(page)
 
 
@@ -179,8 +149,35 @@ def test_the_numbers_of_a_cell_give_what_is_shown(opened: Opened, at: str) -> No
     score = float(taken[f"{path}.scores"][0, head, row, column])
     assert number(page.locator("#score").inner_text()) == pytest.approx(score, abs=6e-4)
     assert number(page.locator("#share").inner_text()) == pytest.approx(weight, abs=5.1e-4)
-    assert "clearhead/model/attention.py:" in page.locator(".st .code").nth(2).inner_text()
+    norms_are_what_the_rows_give(page)
+    lines_are_those_of_the_package(page)
     finish(page)
+
+
+def norms_are_what_the_rows_give(page: Any) -> None:
+    """Mean and spread follow from all numbers of the row, which are shown too."""
+    spreads = page.locator("[data-spread]")
+    rows = page.evaluate(
+        "[...document.querySelectorAll('tr.all')].map(r => [...r.querySelectorAll('td')].map(c => c.textContent))"
+    )
+    assert spreads.count() == len(rows) > 0
+    for place, row in enumerate(rows):
+        values = [number(text) for text in row]
+        mean = sum(values) / len(values)
+        spread = math.sqrt(sum((value - mean) ** 2 for value in values) / len(values) + 1e-5)
+        assert number(spreads.nth(place).inner_text()) == pytest.approx(spread, abs=2e-4)
+        told = spreads.nth(place).locator("xpath=..").inner_text()
+        assert number(re.findall("mean is ([−0-9.]+)", told)[0].rstrip(".")) == pytest.approx(mean, abs=2e-4)
+
+
+def lines_are_those_of_the_package(page: Any) -> None:
+    package = files("clearhead")
+    shown = page.locator(".st .code").all_inner_texts()
+    found = [part for text in shown for part in re.findall(r"clearhead/(\S+):(\d+)\n(.+)", text)]
+    assert {"model/attention.py", "model/embedding.py", "model/feedforward.py"} <= {file for file, _, _ in found}
+    for file, line, text in found:
+        lines = (package / file).read_text(encoding="utf-8").splitlines()
+        assert lines[int(line) - 1].strip() == text.strip()
 
 
 def test_switches_are_thrown_and_combined(opened: Opened) -> None:
@@ -218,7 +215,7 @@ def test_the_tour_leads_through_the_views(opened: Opened) -> None:
         page.click("#next")
     settled(page)
     assert page.locator(".tour").count() == 0
-    assert set(seen) == {"write", "look", "cell", "switch"}
+    assert set(seen) == {"write", "look", "cell", "layers"}
     finish(page)
 
 
@@ -227,7 +224,7 @@ def test_other_kinds_of_model_are_drawn(kind: str, chromium: Any, tmp_path: Any)
     made = Opened(small_session(tmp_path / "run", kind), chromium)
     try:
         page = made.page(view="write")
-        for key in "1234":
+        for key in "12345":
             page.keyboard.press(key)
             settled(page)
             assert page.locator("#view h2").count() == 1

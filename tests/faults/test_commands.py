@@ -2,7 +2,7 @@
 
 import typer
 
-from bench.faults import disk, mistakes, run_folder
+from bench.faults import disk, mistakes, run_commands
 from clearhead.cli.main import app
 
 COMMANDS = typer.main.get_command(app)
@@ -27,9 +27,9 @@ def test_mistakes_are_made_with_every_command() -> None:
 
 
 def test_every_command_gets_damaged_runs() -> None:
-    tried = {of(command.words) for commands in run_folder.COMMANDS.values() for command in commands.values()}
-    assert tried | run_folder.ELSEWHERE.keys() == every()
-    assert not tried & run_folder.ELSEWHERE.keys()
+    tried = {of(command.words) for commands in run_commands.COMMANDS.values() for command in commands.values()}
+    assert tried | run_commands.ELSEWHERE.keys() == every()
+    assert not tried & run_commands.ELSEWHERE.keys()
 
 
 def test_every_command_meets_a_disk_that_fails() -> None:

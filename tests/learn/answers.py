@@ -1,9 +1,9 @@
 """Answers to the exercises, wrong and right, as people write them: tests/learn/answers/NAME.txt.
 
 A file has blocks, each headed by a line `# ---- wrong: CAUSE [or CAUSE …]: title`, or `# ---- right: title`. A cause
-is the id that should be told first or second; `wrong (held out)` marks what was not looked at while the checks were
-written. A block is Python: it defines the parts it is about; the others, and everything else of the one file, are ours,
-as are torch, math, nn, F and Tensor.
+is the id that should be told first or second; `(held out)` marks what was not looked at while the checks were written,
+and `(later)` what was written, and given its cause, without looking at checks that stood. A block is Python: it defines
+the parts it is about; the others, and everything else of the one file, are ours, as are torch, math, nn, F and Tensor.
 """
 
 import re
@@ -18,14 +18,14 @@ from clearhead.learn.source import names_defined
 from clearhead.learn.verdict import Verdict
 
 FOLDER = Path(__file__).parent / "answers"
-HEAD = re.compile(r"^# ---- (right|wrong)( \(held out\))?: (.*)$", re.MULTILINE)
+HEAD = re.compile(r"^# ---- (right|wrong)( \(held out\)| \(later\))?: (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Answer:
     exercise: str
     right: bool
-    held_out: bool
+    apart: str  # "held out", "later" or nothing
     causes: tuple[str, ...]
     title: str
     code: str
@@ -44,7 +44,8 @@ def read(name: str) -> list[Answer]:
     for kind, held, head, code in zip(*[iter(pieces)] * 4, strict=True):
         causes, _, title = head.partition(": ") if kind == "wrong" else ("", "", head)
         named = tuple(cause.strip() for cause in causes.split(" or ") if cause)
-        answers.append(Answer(name, kind == "right", bool(held), named, title.strip(), code.strip() + "\n"))
+        apart = (held or "").strip(" ()")
+        answers.append(Answer(name, kind == "right", apart, named, title.strip(), code.strip() + "\n"))
     return answers
 
 

@@ -131,8 +131,14 @@ def test_a_damaged_progress_is_one_line(tmp_path: Path) -> None:
         (tmp_path / PROGRESS).write_text(text)
         with pytest.raises(InputError, match="damaged"):
             read_folder(tmp_path)
-    with pytest.raises(InputError, match="learn start"):
-        read_folder(tmp_path.parent)
+
+
+def test_outside_of_a_folder_it_says_where_one_is(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="`clearhead learn start mine` makes one"):
+        read_folder(tmp_path)
+    start(tmp_path / "mine")
+    with pytest.raises(InputError, match="`cd mine` goes to one"):
+        read_folder(tmp_path)
 
 
 def test_grading_costs_a_mistake_once(tmp_path: Path, checker: Checker) -> None:

@@ -3,11 +3,12 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead import learn
 from clearhead.errors import InputError
@@ -117,3 +118,31 @@ def test_notebooks_are_valid_and_hold_the_course(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="already there"):
         write_notebooks(tmp_path)
     assert len(write_notebooks(tmp_path, force=True)) == len(written)
+
+
+def test_a_failure_is_shrunk_to_the_same_failure() -> None:
+    """At size 1 this product would fit, and another line would fail."""
+
+    def attention(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        return nn.Softmax(q @ k) @ v  # type: ignore[arg-type]
+
+    verdict = learn.check("attention", attention)
+    assert verdict.kind == "runs"
+    assert "Expected size" in verdict.got
+    assert verdict.likely[0].id == "keys-not-transposed"
+
+
+def test_errors_are_told_with_their_cause() -> None:
+    def uncalled(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        return nn.Softmax(q @ k.mT) @ v  # type: ignore[arg-type]
+
+    def single(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q.float() @ k.mT).softmax(-1) @ v
+
+    def in_place(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with torch.no_grad():
+            q /= q.size(-1) ** 0.5
+        return (q @ k.mT).softmax(-1) @ v
+
+    for part, cause in ((uncalled, "module-not-called"), (single, "precision-mixed"), (in_place, "arguments-changed")):
+        assert learn.check("attention", attention=part).likely[0].id == cause

@@ -1,5 +1,5 @@
-"""How long a check takes: `python -m tests.learn.timing` checks every answer in a fork of a process that has torch
-ready, as the command does, and prints processor times, the slowest first; status 1 if one takes two seconds.
+"""How long a check takes: `python -m tests.learn.timing [EXERCISE…]` checks every answer in a fork of a process that
+has torch ready, as the command does, and prints processor times, the slowest first; status 1 if one takes two seconds.
 """
 
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from clearhead.learn.child import get_ready
 from clearhead.learn.exercises import course
 from tests.learn.answers import Answer, everything, judge
 
@@ -34,9 +35,11 @@ def measured(answer: Answer, folder: Path) -> float:
 
 def main() -> int:
     torch.set_num_threads(1)
-    assert course()
+    get_ready()
+    chosen = sys.argv[1:] or list(course())
+    answers = [answer for answer in everything() if answer.exercise in chosen]
     with tempfile.TemporaryDirectory() as folder:
-        times = sorted(((measured(answer, Path(folder)), str(answer)) for answer in everything()), reverse=True)
+        times = sorted(((measured(answer, Path(folder)), str(answer)) for answer in answers), reverse=True)
     for seconds, name in times[:12]:
         print(f"{seconds:6.2f} s  {name}")
     slow = sum(seconds >= MOST for seconds, _ in times)

@@ -1,18 +1,22 @@
-"""Inside one process: who leaves is no longer decoded, what breaks is told in one line, labels where a run has some."""
+"""Inside one process: who leaves is no longer decoded, what breaks is told in one line."""
 
 import asyncio
-import importlib.util
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import clearhead
+from clearhead.decoding.abandon import Abandoned
+from clearhead.decoding.rolling import Row
+from clearhead.decoding.sample import Sampling
 from clearhead.serve.app import App, Settings
 from clearhead.serve.gate import Gate
 from clearhead.serve.models import Served, open_runs
-from tests.decoding.models import byte_tokenizer, opinionated, write_run
+from clearhead.serve.waiting import Job
+from tests.decoding.models import small_run
 
 HOST = "127.0.0.1:1"
 
@@ -69,7 +73,7 @@ def talk(served: dict[str, Served], work: Any, **settings: Any) -> App:
 
 def test_who_leaves_is_no_longer_decoded(runs: list[Path]) -> None:
     served = open_runs([str(runs[3])], threads=1)
-    desk = served["endless"].desk
+    desk: Any = served["endless"].desk
 
     async def work(app: App) -> None:
         asked = {"model": "endless", "prompt": "the", "max_tokens": 2000, "stream": True}
@@ -97,7 +101,7 @@ def test_the_deadline_ends_the_work(runs: list[Path]) -> None:
         assert whole.json()["error"]["message"] == "not finished within 0.3 seconds"
         assert stream.status == 200
         assert b"not finished within 0.3 seconds" in stream.sent[-2]["body"]
-        while served["endless"].desk.jobs:
+        while served["endless"].desk.under_way:
             await asyncio.sleep(0.001)
 
     talk(served, work, deadline=0.3)
@@ -110,7 +114,7 @@ def test_a_full_queue_says_when_to_come_again(runs: list[Path]) -> None:
     async def work(app: App) -> None:
         first, second, third = (Client(app, "/v1/completions", asked) for _ in range(3))
         waiting = [asyncio.ensure_future(first.run())]
-        while not served["endless"].desk.jobs:
+        while not served["endless"].desk.under_way:
             await asyncio.sleep(0.001)
         waiting.append(asyncio.ensure_future(second.run()))
         while not app.worker.waiting():
@@ -132,8 +136,8 @@ def test_what_breaks_is_told_in_one_line(runs: list[Path], capfd: pytest.Capture
     def broken(*words: Any) -> Any:
         raise RuntimeError("a secret of the inside")
 
-    served["pairs"].desk.compute = broken
-    served["text"].desk.batch.step = broken
+    desks: list[Any] = [one.desk for one in served.values()]
+    desks[0].compute = desks[1].batch.step = broken
 
     async def work(app: App) -> None:
         pair = Client(app, "/translate", {"text": "the cat"})
@@ -150,17 +154,11 @@ def test_what_breaks_is_told_in_one_line(runs: list[Path], capfd: pytest.Capture
     assert "a secret of the inside" in capfd.readouterr().err
 
 
-@pytest.mark.skipif(importlib.util.find_spec("clearhead.decoding.classify") is None, reason="labels are not there yet")
-def test_labels_where_a_run_has_some(tmp_path: Path) -> None:
-    """A run as training on labels leaves it: the answer is that of `clearhead predict`."""
-    tokenizer, names = byte_tokenizer(), ["bad", "good", "dull"]
-    shape: dict[str, Any] = {"kind": "encoder", "head": {"kind": "pooled", "classes": 3, "bias": True}}
-    model = opinionated(3, "tiny", 1.5, vocab_size=tokenizer.size, **shape).float()
-    table = {"labelled": "films.tsv", "labels": names, "max_length": 32}
-    run = write_run(tmp_path / "films", model, tokenizer, data=table)
-    served = open_runs([str(run)], threads=1)
+def test_labels(runs: list[Path]) -> None:
+    """The answer is that of `clearhead predict`."""
+    served = open_runs([str(runs[4])], threads=1)
     texts = ["a lovely film", "no", "the cat " * 40]
-    wanted: list[Any] = clearhead.load(run, threads=1).predict(texts)
+    wanted: list[Any] = clearhead.load(runs[4], threads=1).predict(texts)
 
     async def work(app: App) -> None:
         client = Client(app, "/predict", {"text": texts})
@@ -170,9 +168,63 @@ def test_labels_where_a_run_has_some(tmp_path: Path) -> None:
         assert [one["label"] for one in results] == [one.label for one in wanted]
         assert [one["text_cut"] for one in results] == [False, False, True]
         for found, one in zip(results, wanted, strict=True):
-            assert found["probabilities"] == pytest.approx(dict(zip(names, one.probabilities, strict=True)), abs=1e-6)
+            chances = dict(zip(["bad", "good", "dull"], one.probabilities, strict=True))
+            assert found["probabilities"] == pytest.approx(chances, abs=1e-6)
         pairs = Client(app, "/predict", {"text": texts, "second": texts})
         await pairs.run()
         assert pairs.status == 400
+        nothing = Client(app, "/predict", {"text": ["", ""]})
+        await nothing.run()
+        assert nothing.status == 400
+        assert "a text without a single token has no label" in nothing.json()["error"]["message"]
 
     talk(served, work)
+
+
+def test_a_search_that_nobody_waits_for_ends(tmp_path: Path) -> None:
+    """Two clients in one beam search that would take a minute: it goes on while one of them is there."""
+    run = small_run(tmp_path / "pairs", "encoder-decoder", decoding={"max_extra": 20_000, "min_length": 20_000})
+    served = open_runs([str(run)], threads=1)
+    desk: Any = served["pairs"].desk
+    compute, begun, ended = desk.compute, list[int](), list[BaseException]()
+
+    def watched(sources: list[Any], how: Any) -> list[Any]:
+        begun.append(len(sources))
+        try:
+            return list(compute(sources, how))
+        except BaseException as why:
+            ended.append(why)
+            raise
+
+    desk.compute = watched
+
+    async def work(app: App) -> None:
+        both = Client(app, "/translate", {"text": ["the cat", "a dog"]}), Client(app, "/translate", {"text": "a dog"})
+        app.worker.changed.acquire()  # until both wait
+        asking = [asyncio.ensure_future(one.run()) for one in both]
+        while app.worker.waiting() < 3:
+            await asyncio.sleep(0.001)
+        app.worker.changed.release()
+        while not begun:
+            await asyncio.sleep(0.001)
+        both[0].left.set()
+        await asking[0]
+        await asyncio.sleep(0.2)
+        assert not ended
+        both[1].left.set()
+        await asking[1]
+        while not ended:
+            await asyncio.sleep(0.001)
+
+    talk(served, work)
+    assert begun == [3]
+    assert isinstance(ended[0], Abandoned)
+
+
+def test_long_prompts_are_read_in_several_turns(runs: list[Path]) -> None:
+    desk: Any = open_runs([str(runs[3])], threads=1)["endless"].desk
+    rows = [Row([5] * length, Sampling(0.0), 4) for length in (9_000, 10, 3_000, 1_000, 100)]
+    desk.waiting.extend(Job(SimpleNamespace(row=row), print) for row in rows)
+    assert [[len(job.wanted.row.prompt) for job in desk.take()] for _ in range(4)] == [
+        [9_000], [10, 3_000, 1_000], [100], []
+    ]  # fmt: skip

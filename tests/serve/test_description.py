@@ -7,22 +7,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
 import jsonschema
 import pytest
 
-from tests.serve.processes import Served
+from tests.serve.processes import Served, ask
 
 
 @pytest.fixture(scope="module")
 def description(served: Served) -> Any:
-    return httpx.get(f"{served.url}/openapi.json").json()
+    return ask.get(f"{served.url}/openapi.json").json()
 
 
 ASKED: dict[str, dict[str, Any]] = {
     "/v1/completions": {"model": "text", "prompt": "the", "max_tokens": 3, "logprobs": 2},
     "/v1/embeddings": {"model": "vectors", "input": ["the cat", "a dog"]},
     "/translate": {"text": "the cat", "n_best": 2, "alignment": True},
+    "/predict": {"text": ["a lovely film", "no"]},
 }
 
 
@@ -35,6 +35,16 @@ def test_answers_are_as_described(path: str, description: Any, served: Served) -
     wrong = served.post(path, {**ASKED[path], "nothing": 1})
     assert wrong.status_code == 400
     jsonschema.validate(wrong.json(), post["responses"]["400"]["content"]["application/json"]["schema"])
+
+
+def test_models_are_named_where_they_can_be_asked(description: Any) -> None:
+    def names(path: str) -> Any:
+        asked = description["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        return asked["properties"]["model"]["enum"]
+
+    assert names("/v1/completions") == ["text", "endless"]
+    assert names("/v1/embeddings") == ["vectors", "films"]
+    assert names("/predict") == ["films", None]
 
 
 @pytest.mark.long

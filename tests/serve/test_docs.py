@@ -39,5 +39,7 @@ def test_javascript(served: Served, tmp_path: Path) -> None:
     (tmp_path / "ask.mjs").write_text(ours(served, "js"))
     said = subprocess.run(["node", tmp_path / "ask.mjs"], capture_output=True, text=True, timeout=60)
     assert said.returncode == 0, said.stderr
-    wanted = served.post("/translate", {"text": "3 mars 2029"}).json()["results"][0]["translations"][0]["text"]
-    assert said.stdout == wanted + "\n"
+    translated = served.post("/translate", {"text": "3 mars 2029"}).json()["results"][0]["translations"][0]["text"]
+    asked = {"model": "text", "prompt": "Once", "max_tokens": 40, "seed": 3}
+    written = served.post("/v1/completions", asked).json()["choices"][0]["text"]
+    assert said.stdout == f"{translated}\n{written}\n"

@@ -1,6 +1,8 @@
 """The official client, unchanged."""
 
+import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import openai
 import pytest
 
 import clearhead
-from tests.serve.processes import Served
+from tests.serve.processes import Served, ask, serving
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,7 @@ def text(runs: list[Path]) -> Any:
 
 
 def test_models(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == ["pairs", "text", "vectors", "endless"]
+    assert [model.id for model in client.models.list()] == ["pairs", "text", "vectors", "endless", "films"]
     assert client.models.retrieve("text").id == "text"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("nothing")
@@ -94,7 +96,11 @@ def test_embeddings(client: openai.OpenAI, runs: list[Path]) -> None:
 @pytest.mark.parametrize(
     ("asked", "kind", "said"),
     [
-        ({"model": "nothing"}, openai.NotFoundError, "no model 'nothing'; served: pairs, text, vectors, endless"),
+        (
+            {"model": "nothing"},
+            openai.NotFoundError,
+            "no model 'nothing'; served: pairs, text, vectors, endless, films",
+        ),
         ({"model": "pairs"}, openai.BadRequestError, "the model 'pairs' cannot do this; it can: translate"),
         ({"temperature": -1}, openai.BadRequestError, "temperature must be from 0 to 100, not -1"),
         ({"max_tokens": 0}, openai.BadRequestError, "max_tokens must be from 1"),
@@ -128,3 +134,40 @@ def test_a_stream_can_be_left(client: openai.OpenAI, served: Served) -> None:
         time.sleep(0.05)
     assert served.said().count("/v1/completions 200") > before
     assert client.completions.create(**{**asked, "max_tokens": 3}).choices[0].finish_reason == "length"
+
+
+def test_a_wrong_key_a_full_queue_a_deadline_and_ctrl_c(runs: list[Path], tmp_path: Path) -> None:
+    """What the client raises for each; to a full queue it comes back by itself."""
+    (tmp_path / "token").write_text("0123456789abcdef")
+    options = ("--token-file", str(tmp_path / "token"), "--batch", "1", "--queue", "1", "--deadline", "3")
+    asked: dict[str, Any] = {"model": "endless", "prompt": "the", "temperature": 0}
+    with serving(runs[3:4], *options) as made:
+        client = openai.OpenAI(base_url=f"{made.url}/v1", api_key="0123456789abcdef", max_retries=0, timeout=30)
+        with pytest.raises(openai.AuthenticationError, match="a bearer token is needed"):
+            client.with_options(api_key="0123456789abcdeg").models.list()
+
+        def waiting() -> int:
+            return int(ask.get(f"{made.url}/healthz", headers=client.auth_headers).json()["waiting"])
+
+        with client.completions.create(**asked, max_tokens=2000, stream=True) as first:
+            next(iter(first))  # is decoded, and the next one waits
+            with ThreadPoolExecutor(2) as pool:
+                second = pool.submit(lambda: client.completions.create(**asked, max_tokens=3))
+                while not waiting():
+                    time.sleep(0.01)
+                with pytest.raises(openai.RateLimitError, match="1 texts are waiting, and at most 1 may") as found:
+                    client.completions.create(**asked, max_tokens=3)
+                assert int(found.value.response.headers["retry-after"]) >= 1
+                patient = client.with_options(max_retries=5)
+                third = pool.submit(lambda: patient.completions.create(**asked, max_tokens=3))
+                while made.said().count("/v1/completions 429") < 2:
+                    time.sleep(0.01)
+                first.close()
+                texts = {one.result().choices[0].text for one in (second, third)}
+        assert len(texts) == 1
+        with pytest.raises(openai.InternalServerError, match="not finished within 3 seconds") as late:
+            client.completions.create(**asked, max_tokens=2000, n=16)
+        assert late.value.status_code == 504
+        made.process.send_signal(signal.SIGINT)
+        assert made.process.wait(30) == 130  # as every command that is interrupted
+        assert "Traceback" not in made.said()

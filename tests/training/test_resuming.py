@@ -15,6 +15,7 @@ from clearhead.data import DataSettings, TokenizerSettings, store
 from clearhead.decoding.judge import judge
 from clearhead.errors import InputError
 from clearhead.run import Run
+from clearhead.training import resuming
 from clearhead.training.checkpoint import Checkpoints
 from clearhead.training.config import Recipe, TrainingSettings, load_recipe
 from clearhead.training.distributed import Ranks
@@ -120,6 +121,24 @@ def test_a_changed_file_is_named_and_a_grown_one_begins_an_epoch(folder: Path) -
     assert "the best one is looked for from here on" in said  # the held-out part is another
     assert (outcome.progress.epoch, outcome.progress.batch) == (1, 2)
     assert len(outcome.splits.train) > 100
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"\xff\xfe", b"[" * 100_000, b"9" * 5000, b"[]", b"null", b'{"data.text": 1}', b'{"data.text": [1]}'),
+        *(b'{"data.text": [{}]}', b'{"a": [{"path": [], "size": 1, "time": 1, "sha256": "0"}]}'),
+        *(b'{"a": [{"path": "b", "size": true, "time": 1, "sha256": "0"}]}', b'{"a": {"b": 1}}'),
+    ],
+)
+def test_what_was_written_of_the_data_is_checked_before_it_is_used(content: bytes, tmp_path: Path) -> None:
+    assert resuming.read_files(tmp_path) == {}
+    (tmp_path / "data.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"data\.json"):
+        resuming.read_files(tmp_path)
+    right = {"data.text": [{"path": "a", "size": 1, "time": 2, "sha256": "0"}]}
+    resuming.write_files(tmp_path, right)
+    assert resuming.read_files(tmp_path) == right
 
 
 def test_an_epoch_begins_once_even_if_killed_before_it_is_saved() -> None:

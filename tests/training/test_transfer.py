@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from bench.faults.hostile import tensors
 from clearhead.data import DataSettings, TokenizerSettings
 from clearhead.errors import InputError
 from clearhead.model import build, configure
@@ -61,6 +62,29 @@ def test_what_does_not_fit_is_named_in_one_table(tmp_path: Path) -> None:
     wide = build(configure("tiny", **{**sizes, "d_model": 32}, head={"kind": "pooled", "classes": 3}))
     with pytest.raises(InputError, match="not one matrix fits"):
         take_over(wide, old, None, run)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda tensor: tensor[:, :1].contiguous(),
+            r"embedding\.weight' has shape \(\d+, 1\), the configuration wants",
+        ),
+        (lambda tensor: tensor / 0, "embedding.weight' has values that are not finite"),
+        (lambda tensor: tensor.long(), "embedding.weight' is of torch.int64, not floats"),
+    ],
+)
+def test_weights_that_are_not_what_their_run_says_are_refused(change: Any, said: str, tmp_path: Path) -> None:
+    """Not taken for tensors of other sizes, of which what fits is taken."""
+    letters = Characters("abc")
+    shape: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "kind": "decoder", "vocab_size": letters.size}
+    run = write_run(tmp_path / "run", opinionated(1, **shape).float(), letters)
+    tensors(next(run.glob("checkpoints/*/model.safetensors")), lambda found: found.update(
+        {"embedding.weight": change(found["embedding.weight"])}
+    ))  # fmt: skip
+    with pytest.raises(InputError, match=rf"model\.safetensors does not fit .*{said}"):
+        take_over(build(configure("tiny", **shape)), letters, None, Run(run))
 
 
 def labelled(tmp_path: Path, **training: Any) -> Recipe:

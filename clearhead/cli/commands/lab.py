@@ -74,7 +74,7 @@ def run(
       clearhead lab run all --quick              # all, in 25 minutes on two cores
       clearhead lab run scaling --seeds 10       # more seeds; none is run twice
       clearhead lab run scaling --pilot          # seeds that no report shows
-      clearhead lab run all --minutes 30         # a part of it; the same again goes on
+      clearhead lab run all --minutes 30         # then the same again: it goes on
     """
     import time
 

@@ -234,7 +234,10 @@ def finish(
         Path | None, typer.Option(metavar="DIR", help="Where to write the run; runs/TASK unless given.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000, metavar="N", help="Updates; 1000 for copy unless given.")
+        int | None,
+        typer.Option(
+            min=1, max=1_000_000, metavar="N", help="Updates; unless given, 1000 for copy and 3200 for dates."
+        ),
     ] = None,
 ) -> None:
     """Train the model you wrote with the loop you wrote, compare it with ours, and save it as an ordinary run.
@@ -245,7 +248,7 @@ def finish(
     \b
     Examples:
       clearhead learn finish                     # copy, in a minute or two
-      clearhead learn finish --task dates        # dates: a quarter of an hour
+      clearhead learn finish --task dates        # dates: about ten minutes
     """
     from clearhead.cli.learn_finish import finish_course
     from clearhead.learn.folder import read_folder

@@ -55,8 +55,8 @@ def serve(
     \b
     Examples:
       clearhead serve runs/demo runs/stories
-      curl -d '{"text": "3 mars 2029"}' -H 'content-type: application/json' http://127.0.0.1:8028/translate
-      clearhead serve runs/stories --address 0.0.0.0 --allow-host models.lan:8028 --token-file token.txt
+      curl --json '{"text": "3 mars 2029"}' http://127.0.0.1:8028/translate
+      clearhead serve runs/stories --address 192.168.1.5 --token-file token.txt
     """
     from clearhead.explore.server import require_packages
     from clearhead.serve.app import App, Settings
@@ -89,7 +89,7 @@ def serve(
 
         for one in sockets:
             one.close()
-        print(json.dumps(described(token is not None), indent=1))
+        print(json.dumps(described(token is not None, {name: one.can for name, one in served.items()}), indent=1))
         return
     with_page = page and token is None and address in LOOPBACK
 

@@ -60,6 +60,7 @@ def train(
       clearhead train mine.toml --from runs/minilm         # fine-tune
       torchrun --nproc-per-node 2 -m clearhead train copy --into runs/two
     """
+    Path.cwd()  # refused where it is gone; some machines' matrix library would end the process instead
     from clearhead.decoding.judge import judge
     from clearhead.training.config import load_recipe
 

@@ -88,8 +88,10 @@ CAUSES: list[Known] = [
             "x = self.dropout(x)",
             "The model trains without the regularisation its configuration asks for.",
         ),
-        lambda facts: max(found("mode.no-dropout", 0.9)(facts), found("dropout.layers", 0.9)(facts)),
-        ("mode", "dropout.layers"),
+        lambda facts: max(
+            found("mode.no-dropout", 0.9)(facts), found("dropout.layers", 0.9)(facts), found("dropout.off", 0.9)(facts)
+        ),
+        ("mode", "dropout.layers", "dropout.off"),
     ),
     (
         Cause(

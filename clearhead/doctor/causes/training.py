@@ -4,7 +4,15 @@ from clearhead.doctor.causes import Facts, Known, Score
 from clearhead.doctor.finding import Cause
 
 LOSS = ("loss", "invariance", "floor")
-ENDS = ("negative", "raised", "zero", "rises", "beyond", "unfinished")  # what the decay probe finds late in a schedule
+ENDS = (
+    "negative",
+    "raised",
+    "zero",
+    "rises",
+    "beyond",
+    "unfinished",
+    "level",
+)  # what the decay probe finds late in a schedule
 
 
 def loss(key: str, *values: str, score: float = 0.96) -> Score:
@@ -38,6 +46,8 @@ def direction(*words: str) -> Score:
 def short(facts: Facts) -> float:
     if facts.of("update.length", "unclipped"):
         return 0.95
+    if facts.of("update.length", "small") and facts.of("update.length", "ratio", 1.0) > 4:
+        return 0.95  # still scaled when it was clipped
     return 0.95 if facts.has("update.length") and facts.of("update.length", "ratio", 1.0) < 0.5 else 0.0
 
 
@@ -307,7 +317,7 @@ CAUSES: list[Known] = [
             "min(step ** -0.5, step * warmup ** -1.5)",
             "The warm-up never ends, or ends too early.",
         ),
-        found("schedule.peak", 0.95),
+        lambda facts: max(found("schedule.peak", 0.95)(facts), found("schedule.power", 0.9)(facts)),
         ("schedule",),
     ),
     (

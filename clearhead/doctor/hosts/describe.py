@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from clearhead.doctor.describe import CausalLM, Description, Encoder, EncoderDecoder, Reference
-from clearhead.doctor.hosts import decoder, describe_blind, describe_others, encoder, loop, seq2seq
+from clearhead.doctor.hosts import decoder, describe_blind, describe_later, describe_others, encoder, loop, seq2seq
 
 # how tokens come in: the host modules stay as they are, or one of them is replaced by its broken twin
 Modules = dict[str, Any]
@@ -18,6 +18,7 @@ HEALTHY: Modules = {
     "loop": loop,
     **describe_others.HEALTHY,
     **describe_blind.HEALTHY,
+    **describe_later.HEALTHY,
 }
 
 
@@ -180,6 +181,7 @@ VARIANTS: dict[str, dict[str, Callable[[Modules], Description]]] = {
     },
     **describe_others.VARIANTS,
     **describe_blind.VARIANTS,
+    **describe_later.VARIANTS,
 }
 
 

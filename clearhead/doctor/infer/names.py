@@ -24,7 +24,7 @@ SIZES = (
     (
         "width",
         r"d_?model|^d_?m$|emb(ed|edding)?s?_?(dim|size|width|features|vec)|(^|_)n_?emb|hidden_?(size|dim|units)|"
-        r"model_?(dim|size|width)|width|^dim$|^d$|word_vec|emsize|ninp|(^|_)n_?state$|(^|_)d_?emb|^emb$|^hidden$|^channels$|^embed$",
+        r"model_?(dim|size|width)|width|^dim$|^d$|word_vec|embed_proj_dim|emsize|ninp|(^|_)n_?state$|(^|_)d_?emb|^emb$|^hidden$|^channels$|^embed$",
     ),
 )  # fmt: skip
 # sizes that follow from others, as code

@@ -209,14 +209,18 @@ def add_generate(draft: Draft, trial: Trial) -> None:
     taken = [name for name in inspect.signature(method).parameters if name != "self"]
     count = next((name for name in taken[1:] if re.search(COUNT, name)), None)
     options = [f"{name}={value}" for name, value in GREEDY.items() if name in taken]
-    open_ = ("generate", "how generate() is called could not be found out", "generate=lambda model, tokens, count: ...")
+    add = "generate=lambda model, tokens, count: ...   # the most likely token each time"
+    open_ = ("generate", "how generate() is called could not be found out", add)
     if count is None:
         draft.reading.open.append(open_)
         return
     for extra in ([], options) if options else ([],):
         given = ", ".join(["tokens", f"{count}=count", *extra])
         code = f"def generate(model, tokens, count):\n    return model.generate({given})"
-        if greedy(trial, code):
+        made = continuations(trial, code)
+        if len(made) > 1:
+            open_ = ("generate", "generate() draws at random, and no argument that would make it greedy was found", add)
+        if len(made) == 1:
             draft.fields["generate"] = "generate"
             draft.functions.append(code)
             draft.reading.assumed.append(f"generate({given}): by trying, the same whatever the random state")
@@ -224,8 +228,8 @@ def add_generate(draft: Draft, trial: Trial) -> None:
     draft.reading.open.append(open_)
 
 
-def greedy(trial: Trial, code: str) -> bool:
-    """Does it continue a batch by as many tokens as asked for, without chance?"""
+def continuations(trial: Trial, code: str) -> list[Tensor]:
+    """What it makes of one batch under three random states: one result without chance, none if it does not run."""
     prompt, results = trial.tokens(5, rows=2, seed=11), []
     if code not in trial.calls:
         safely(trial.run, code, prompt.clone(), 1)
@@ -235,6 +239,7 @@ def greedy(trial: Trial, code: str) -> bool:
             with torch.no_grad():
                 results.append(trial.calls[code](trial.model, prompt.clone(), 4))
         except Exception:
-            return False
-    shaped = all(isinstance(out, Tensor) and tuple(out.shape) == (2, 9) for out in results)
-    return shaped and all(torch.equal(results[0], out) for out in results[1:])
+            return []
+    if not all(isinstance(out, Tensor) and tuple(out.shape) == (2, 9) for out in results):
+        return []
+    return results[:1] + [out for out in results[1:] if not torch.equal(results[0], out)]

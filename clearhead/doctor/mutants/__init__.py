@@ -15,7 +15,8 @@ from types import ModuleType
 from clearhead.errors import InputError
 
 HOSTS = (
-    "decoder", "encoder", "seq2seq", "loop", "sequence_first", "functional", "by_id", "fused", "pairs", "unified"
+    "decoder", "encoder", "seq2seq", "loop", "sequence_first", "functional", "by_id", "fused", "pairs", "unified",
+    "relative", "parallel", "folded",
 )  # fmt: skip
 TABLES = (*HOSTS, "lasting", "sublayers", "details")  # one for each host, and three of bugs that all hosts have
 

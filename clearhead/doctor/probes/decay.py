@@ -4,11 +4,16 @@ With `steps` declared, every update up to the last is asked for, and some beyond
 the schedule is followed far beyond its warm-up; what happens past its end is its owner's business, and pointed out.
 """
 
+import dis
 import math
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
 from typing import Any
 
 from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
 from clearhead.doctor.probes import show
+from clearhead.doctor.raised import line, theirs
 from clearhead.doctor.subject import Subject
 
 FAR = 1_000_000
@@ -55,7 +60,47 @@ def run(subject: Subject) -> list[Finding]:
     found = [*zero(rates, steps, severity), *rising(rates, warmup, end), *jump(rates, warmup)]
     if steps is None or found:
         return found
-    return beyond(subject, rates, steps) or unfinished(rates, steps)
+    return beyond(subject, rates, steps) or unfinished(rates, steps) or level(subject, rates, steps)
+
+
+def level(subject: Subject, rates: dict[int, float], steps: int) -> list[Finding]:
+    """A rate that never falls may be meant so; not where the schedule has lines for it that no update comes to."""
+    rate, peak = subject.spec.learning_rate, max(rates.values())
+    assert rate is not None
+    if rates[steps - 1] < 0.999 * peak:
+        return []
+    lines = unreached(rate, [*rates, *(int(steps * factor) for factor in (1, 1.5, 2, 3))])
+    if not lines:
+        return []
+    message = f"the learning rate never falls, and in {steps} updates and beyond the schedule never comes to this line"
+    return [Finding("decay.level", WARNING, message, {}, lines[:3])]
+
+
+def unreached(rate: Callable[[int], float], steps: list[int]) -> tuple[str, ...]:
+    """Lines that return something, in the functions a schedule runs, which none of these updates comes to."""
+    seen: dict[CodeType, set[int]] = {}
+
+    def watch(frame: FrameType, event: str, arg: Any) -> Any:
+        if not theirs(frame.f_code.co_filename):
+            return None
+        seen.setdefault(frame.f_code, set()).add(frame.f_lineno)
+        return watch
+
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        for step in steps:
+            rate(step)
+    except Exception:
+        pass  # past its end a schedule may refuse
+    finally:
+        sys.settrace(before)
+    missed = []
+    for code, lines in seen.items():
+        returns = [x.positions for x in dis.get_instructions(code) if x.opname == "RETURN_VALUE"]
+        numbers = {place.lineno for place in returns if place and place.lineno}
+        missed += [line(code.co_filename, number) for number in sorted(numbers - lines)]
+    return tuple(missed)
 
 
 def unfinished(rates: dict[int, float], steps: int) -> list[Finding]:
@@ -122,6 +167,14 @@ def jump(rates: dict[int, float], warmup: int) -> list[Finding]:
             message = (
                 f"where the warm-up ends, the learning rate falls from {show(rates[step - 1])} to {show(rates[step])} "
                 f"within one update ({step})"
+            )
+            return [Finding("decay.jump", WARNING, message, {"step": step})]
+        last, now = rates.get(step - 1, math.nan), rates.get(step, math.nan)
+        rise, usual = now - last, last - rates.get(step - 2, math.nan)
+        if rise > 0.05 * max(rates.values()) and rise > 4 * usual > 0:
+            message = (
+                f"where the warm-up ends, the learning rate leaps from {show(last)} to {show(now)} within one update "
+                f"({step}): the warm-up does not lead to where the decay begins"
             )
             return [Finding("decay.jump", WARNING, message, {"step": step})]
         around = [rates[near] for near in range(step - 2, step + 2) if near in rates]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from clearhead.doctor.draws import Draw, Draws
+from clearhead.doctor.draws import Callers, Draw, Draws, Kept, Told
 from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
 from clearhead.doctor.probes import show
 from clearhead.doctor.sizes import taken
@@ -132,10 +132,64 @@ def already_told(subject: Subject) -> bool:
     return not seen.seen and gap(evaluated, trained) > subject.tolerance(subject.views[0])
 
 
+def by_hand(subject: Subject) -> list[Finding]:
+    """A mask that lets everything through still divides by the probability of keeping, or it does not keep the mean."""
+    overrides: dict[str, Any] = {"dropout": RATE} if "dropout" in subject.names else {}
+    model, inputs = subject.fresh(**overrides), subject.inputs(2, 7, seed=61)
+    tolerance, evaluated = subject.tolerance(subject.views[0]), subject.whole(model, inputs)
+    for uniform in (1 - 2**-20, 0.0):
+        with Kept(uniform) as kept:
+            trained = subject.whole(model.train(), inputs)
+        # numbers for whole layers, rows or tokens are no dropout of features
+        drawn = [shape for shape in kept.shapes if len(shape) >= 3 and min(shape[-2:]) > 1]
+        if not drawn or len(drawn) < len(kept.shapes) or not subject.exact() or subject.spec.coupled:
+            return []
+        if gap(evaluated, trained) <= tolerance < spread_in_training(subject, model):
+            message = (
+                "dropout that lets everything through leaves features as they are in evaluation, where it should "
+                "divide by the probability of keeping: on average training sees smaller ones"
+            )
+            where = tuple(dict.fromkeys(kept.lines))
+            return [Finding("dropout.differs", ERROR, message, {"by_hand": True}, where[:3])]
+    return []
+
+
+def told_not_to(subject: Subject) -> list[Finding]:
+    """In training, a dropout that has a rate is not told to stay away; nor does a path forget one that others have."""
+    overrides: dict[str, Any] = {"dropout": RATE} if "dropout" in subject.names else {}
+    model, inputs = subject.raw(**overrides).train(), subject.inputs(2, 7, seed=60)
+    if not all(module.training for module in model.modules()):
+        return []  # what is left in evaluation mode on purpose has no dropout
+    with Told() as told, Callers(model) as callers:
+        subject.whole(model, inputs)
+    if idle := callers.idle():
+        message = f"{idle[0]} was made with a rate of {RATE:g} and is never called, nor does anything drop in its place"
+        return [Finding("dropout.off", WARNING, message, {"places": len(idle), "module": True})]
+    if told.off:
+        message = f"in training mode {len(told.off)} places ask for dropout and say at the same time that it is off"
+        return [Finding("dropout.off", WARNING, message, {"places": len(told.off)}, tuple(dict.fromkeys(told.off))[:3])]
+    usual = sorted(draw.rate for draw in draws(subject, model))
+    for path, forward in subject.spec.paths.items():
+        with torch.no_grad(), Draws() as seen:
+            subject.call(f"paths[{path!r}]", forward, model, *inputs)
+        rates = sorted(draw.rate for draw in seen.seen if draw.rate > 0)
+        if rates != usual and rates and usual:
+            message = f"in training, forward drops in {told_rates(usual)}, the path {path!r} in {told_rates(rates)}"
+            return [Finding("dropout.off", WARNING, message, {"places": abs(len(rates) - len(usual)), "path": path})]
+    return []
+
+
+def told_rates(rates: list[float]) -> str:
+    return f"{len(rates)} places with {' and '.join(f'{rate:g}' for rate in sorted(set(rates)))}"
+
+
 def run(subject: Subject) -> list[Finding]:
     findings = rates(subject) if "dropout" in subject.names else []
+    if not subject.repeatable:
+        return findings
+    findings += by_hand(subject) or ([] if findings else told_not_to(subject))
     try:
-        return findings + (at_their_mean(subject) if subject.repeatable else [])
+        return findings + (at_their_mean(subject) if all(f.id != "dropout.differs" for f in findings) else [])
     except NotArmed:
         if findings:
             return findings

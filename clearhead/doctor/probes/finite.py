@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.finding import ERROR, WARNING, Finding
 from clearhead.doctor.raised import Raised
-from clearhead.doctor.subject import Subject, View, shake
+from clearhead.doctor.subject import Subject, View, parameters_of, shake
 
 ALONE = "a row of padding alone"
 LEFT = "padding on the left"
@@ -20,11 +20,11 @@ def finite_gradients(model: nn.Module) -> list[str]:
 
 
 def passes(
-    subject: Subject, view: View, model: nn.Module, tokens: Tensor, real: Tensor | None
+    subject: Subject, view: View, model: nn.Module, tokens: Tensor, real: Tensor | None, path: str = ""
 ) -> tuple[bool, list[str]]:
     """Are the outputs of real tokens finite, and which gradients of their sum are not?"""
     model.zero_grad()
-    out = subject.run(view, model, tokens, real)
+    out = subject.run(view, model, tokens, real, path)
     kept = out if real is None else out[real.any(dim=1)] if not view.aligned else out[real]
     good = bool(kept.isfinite().all())
     if good and kept.requires_grad:
@@ -69,7 +69,31 @@ def run(subject: Subject) -> list[Finding]:
                 severity = WARNING if mild else ERROR
                 kind = "finite.padding" if real is not None else "finite.values"
                 findings.append(Finding(kind, severity, message, evidence))
-    return [*unique(findings), *large_scores(subject)]
+    return [*(unique(findings) or on_paths(subject, tokens)), *large_scores(subject)]
+
+
+def on_paths(subject: Subject, tokens: Tensor) -> list[Finding]:
+    """Kernels differ in what they make of a query with nothing to look at: the other ways to run it are asked, too."""
+    takes = parameters_of(subject.spec.forward)
+    model = shake(subject.raw(dtype=torch.float32))
+    for path, forward in subject.spec.paths.items():
+        for view in subject.views:
+            if not view.padded or parameters_of(forward) < takes:
+                continue
+            for name, real in masks(torch.ones_like(tokens, dtype=torch.bool)).items():
+                try:
+                    good, bad = passes(subject, view, model, tokens, real, path)
+                except Raised:
+                    continue
+                if good and not bad:
+                    continue
+                what = f"gradients of {len(bad)} parameters, {bad[0]} among them," if good else "outputs of real tokens"
+                message = (
+                    f"on the path {path!r}, with {name} the {what} are not finite ({view.name}); elsewhere they are"
+                )
+                evidence = {"case": name, "dtype": "torch.float32", "gradient": good, "view": view.name}
+                return [Finding("finite.padding", WARNING, message, evidence)]
+    return []
 
 
 def unique(findings: list[Finding]) -> list[Finding]:

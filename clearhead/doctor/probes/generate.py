@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.describe import EncoderDecoder
 from clearhead.doctor.finding import ERROR, NOTE, WARNING, Finding, NotArmed
+from clearhead.doctor.generating import Choices, lively, unlike
 from clearhead.doctor.probes import show
 from clearhead.doctor.raised import Raised
 from clearhead.doctor.subject import Subject
@@ -58,13 +59,40 @@ def run(subject: Subject) -> list[Finding]:
         findings = judge(subject, model, inputs, tokens)
         if changed and not findings:
             findings.append(Finding("generate.changed", ERROR, "generate() changes the prompt it was given", {}))
-        findings = findings or asked_again(subject, model, inputs, tokens)
+        findings = findings or asked_again(subject, model, inputs, tokens) or by_luck(subject, model, inputs)
         if problem is not None:
             message = f"generate() takes one row at a time: {problem.told()}"
             findings.append(Finding("generate.rows", NOTE, message, {}, (problem.where,) if problem.where else ()))
         return findings
     assert problem is not None
     raise problem
+
+
+def by_luck(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Finding]:
+    """The right tokens are chosen from the right logits; where they are not, some other prompt shows it."""
+    prompt = inputs[-1].size(1)
+    with Choices(inputs[-1].size(0), subject.vocab) as choices:
+        tokens = attempt(subject, model, inputs)
+    chosen = choices.logits(tokens.size(1) - prompt)
+    if chosen is None or not subject.exact():
+        return []
+    exact = 1e-6 if subject.tolerance(subject.views[0]) < 1e-6 * subject.spread(subject.views[0]) else 1e-3
+    for step, found in enumerate(chosen):
+        full = subject.whole(model, (*inputs[:-1], tokens[:, : prompt + step]))[:, -1].double()
+        size = max(unlike(theirs, ours) for ours, theirs in zip(found, full, strict=True))
+        if size <= exact:
+            continue
+        for seed in range(1, 25):
+            other, prompts = lively(subject, seed), subject.inputs(inputs[-1].size(0), 5, seed=14 + seed)
+            prompts = (*prompts[:-1], prompts[-1][:, :prompt].contiguous())
+            if wrong := judge(subject, other, prompts, attempt(subject, other, prompts)):
+                return wrong
+        message = (
+            f"after {prompt + step} tokens the logits that generate() chooses from are {show(size)} of their spread "
+            "away from those of the full pass, though it happens to choose the same"
+        )
+        return [Finding("generate.not-greedy", WARNING, message, {"first": step == 0, "step": step})]
+    return []
 
 
 def kept(what: str) -> Finding:

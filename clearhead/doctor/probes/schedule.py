@@ -37,4 +37,22 @@ def run(subject: Subject) -> list[Finding]:
         drop = next((step for step in range(1, at) if rates[step] < rates[step - 1]), None)
         if drop is not None:
             findings.append(Finding("schedule.drops", WARNING, f"it falls at update {drop}, within the warm-up", {}))
+        findings = findings or power(rates, at)
     return findings
+
+
+def power(rates: list[float], at: int) -> list[Finding]:
+    """A warm-up that grows like a power of the update other than the first, slower or faster than a line."""
+    places = [place for place in (at // 8, at // 4, at // 2, 3 * at // 4) if place >= 4]
+    if len(places) < 3 or not all(0 < rates[place] < rates[at] for place in places):
+        return []
+    powers = [
+        math.log(rates[at] / rates[place]) / math.log((at + offset) / (place + offset))
+        for offset in (0, 1)
+        for place in places
+    ]
+    for some in (powers[: len(places)], powers[len(places) :]):
+        if max(some) - min(some) < 0.01 and abs(some[0] - 1) > 0.1:
+            message = f"the warm-up grows with the update to the power of {some[0]:.2f}, not along a line"
+            return [Finding("schedule.power", WARNING, message, {})]
+    return []

@@ -128,7 +128,46 @@ def run(subject: Subject) -> list[Finding]:
     findings = equally_large(subject, model)
     if not any(finding.severity == ERROR for finding in findings):
         findings += unequal(subject)
-    return findings
+    if any(finding.severity != NOTE for finding in findings):
+        return findings
+    return findings + (gentle(subject, 2) or gentle(subject, 3))
+
+
+def gentle(subject: Subject, count: int) -> list[Finding]:
+    """Gradients too small to be clipped: a clip hides whatever else is done to their length.
+
+    They are made small by hooks on the parameters, which every backward pass runs through. A loop may be meant for
+    another number of micro-batches than three; two it has taken before.
+    """
+    model = subject.without_dropout(shaken=False, dtype=torch.float32).train()
+    parts = [training_inputs(subject, 2, 90 + number) for number in range(count)]
+    together: Batch = tuple(torch.cat(same) for same in zip(*parts, strict=True))
+    batches: list[Batch] = list(parts)
+    if isinstance(subject.spec, CausalLM):
+        together, batches = together[0], [part[0] for part in parts]
+    usual = float(gradient(subject, model, together).norm())
+    factor = 0.01 * min(subject.spec.clip or 1.0, 1.0) / max(usual, 1e-30)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.register_hook(lambda given: given * factor)
+    wanted = gradient(subject, model, together)
+    try:
+        moved = step(subject, model, Noting(model), batches)
+    except Raised:
+        return []  # it takes another number of batches; what it takes was asked before
+    ratio, turned = float(moved.norm()) / max(float(wanted.norm()), 1e-30), angle(moved, wanted)
+    if (abs(ratio - 1) < 1e-2 and turned < 5e-2) or not moved.any():
+        return []
+    if turned > 5e-2:
+        message = f"{count} micro-batches moved the parameters along another gradient than the batch they make (cosine "
+        evidence = {"reading": "some alone"}
+        return [Finding("update.direction", WARNING, f"{message}{cosine(moved, wanted):.6f})", evidence)]
+    message = (
+        f"{count} micro-batches with a gradient of length {show(float(wanted.norm()))}, too short to be clipped, made "
+        f"a step along one of {show(float(moved.norm()))} ({show(ratio)} times as long)"
+    )
+    severity = ERROR if subject.spec.clip is not None and count == 2 else WARNING
+    return [Finding("update.length", severity, message, {"ratio": ratio, "several": False, "small": True})]
 
 
 def equally_large(subject: Subject, model: nn.Module) -> list[Finding]:

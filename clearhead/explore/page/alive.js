@@ -6,9 +6,22 @@ import { beamSearch, hypotheses, likeliest, logSoftmax, Steps, write } from "./s
 import { Refusal } from "./server.js";
 import { Tokenizer } from "./tokenize.js";
 
-const KEPT = 6, MOST_LETTERS = 8000, MOST_ANSWER = 512;
-const SEARCH = { kind: "greedy", beam_size: 4, length_penalty: null, temperature: 1, top_k: 0, top_p: 1, min_p: 0, seed: 0 };
-const refuse = (wrong, why) => { if (wrong) throw new Refusal(why, 400); };
+const KEPT = 6,
+  MOST_LETTERS = 8000,
+  MOST_ANSWER = 512;
+const SEARCH = {
+  kind: "greedy",
+  beam_size: 4,
+  length_penalty: null,
+  temperature: 1,
+  top_k: 0,
+  top_p: 1,
+  min_p: 0,
+  seed: 0,
+};
+const refuse = (wrong, why) => {
+  if (wrong) throw new Refusal(why, 400);
+};
 const sum = numbers => numbers.reduce((a, b) => a + b, 0);
 
 export class Alive {
@@ -29,7 +42,9 @@ export class Alive {
     this.count = 0;
   }
 
-  async model() { return this.carried.model; }
+  async model() {
+    return this.carried.model;
+  }
   async training(after = 0) {
     const { metrics, checkpoints } = this.carried.training;
     return { metrics: metrics.filter(row => row.step > after), checkpoints };
@@ -39,12 +54,19 @@ export class Alive {
 
   /** { source, prompt, places, cut }: places only for an encoder-only model. */
   reading(text) {
-    const { settings, tokenizer, config } = this, letters = Array.from(text);
+    const { settings, tokenizer, config } = this,
+      letters = Array.from(text);
     const encode = part => tokenizer.encode(part.join(""));
     if (config.kind === "encoder-decoder") {
-      const most = settings.most_source, part = letters.slice(0, 64 * most), ids = [...encode(part), settings.end];
+      const most = settings.most_source,
+        part = letters.slice(0, 64 * most),
+        ids = [...encode(part), settings.end];
       const cut = ids.length > most || part.length < letters.length;
-      return { source: ids.length <= most ? ids : [...ids.slice(0, most - 1), settings.end], prompt: [settings.start], cut };
+      return {
+        source: ids.length <= most ? ids : [...ids.slice(0, most - 1), settings.end],
+        prompt: [settings.start],
+        cut,
+      };
     }
     if (config.kind === "decoder") {
       let ids = tokenizer.encode(text);
@@ -52,12 +74,18 @@ export class Alive {
       else if (!ids.length && settings.documents === "none") ids = tokenizer.encode("\n");
       refuse(!ids.length, "an empty prompt, and the tokenizer has no token for a beginning: give a prompt");
       const most = (settings.positions ?? 2 ** 30) - 1;
-      refuse(ids.length > most, `the prompt has ${ids.length} tokens; this model's learned positions leave room for ${most}`);
+      refuse(
+        ids.length > most,
+        `the prompt has ${ids.length} tokens; this model's learned positions leave room for ${most}`,
+      );
       return { source: [], prompt: ids, cut: false };
     }
-    const part = letters.slice(0, 64 * settings.most_source).join(""), gap = settings.mask;
+    const part = letters.slice(0, 64 * settings.most_source).join(""),
+      gap = settings.mask;
     const pieces = gap === null ? [part] : part.split("<mask>");
-    const ids = pieces.flatMap((piece, i) => [...(i ? [gap] : []), ...tokenizer.encode(piece)]).slice(0, settings.most_source);
+    const ids = pieces
+      .flatMap((piece, i) => [...(i ? [gap] : []), ...tokenizer.encode(piece)])
+      .slice(0, settings.most_source);
     refuse(!ids.length, "the text has no tokens: nothing to look at");
     const { kind, classes } = config.head;
     let found = ids.map((_, i) => i);
@@ -68,19 +96,30 @@ export class Alive {
   }
 
   withAnswer(reading, ids) {
-    const { config } = this, known = config.kind === "encoder" ? config.head.classes || config.vocab_size : config.vocab_size;
+    const { config } = this,
+      known = config.kind === "encoder" ? config.head.classes || config.vocab_size : config.vocab_size;
     const wrong = ids.find(id => !(Number.isInteger(id) && id >= 0 && id < known));
     refuse(wrong !== undefined, `the answer holds the id ${wrong}; ids go from 0 to ${known - 1}`);
-    refuse(reading.places && ids.length !== reading.places.length, `the answer has ${ids.length} ids; this text asks for ${reading.places?.length}`);
-    const read = reading.prompt.length ? [...reading.prompt, ...ids.slice(0, -1)] : [], most = this.settings.positions;
-    refuse(ids.length > MOST_ANSWER || (most && read.length > most), `the answer has ${ids.length} tokens; there is room for ${Math.min(MOST_ANSWER, most ?? MOST_ANSWER)}`);
+    refuse(
+      reading.places && ids.length !== reading.places.length,
+      `the answer has ${ids.length} ids; this text asks for ${reading.places?.length}`,
+    );
+    const read = reading.prompt.length ? [...reading.prompt, ...ids.slice(0, -1)] : [],
+      most = this.settings.positions;
+    refuse(
+      ids.length > MOST_ANSWER || (most && read.length > most),
+      `the answer has ${ids.length} tokens; there is room for ${Math.min(MOST_ANSWER, most ?? MOST_ANSWER)}`,
+    );
     const rows = reading.places ?? ids.map((_, i) => reading.prompt.length - 1 + i);
     return { ...reading, answer: ids, read, rows };
   }
 
   givenAnswer(reading, target) {
     refuse(reading.places, "a target is for models that write");
-    const ids = [...this.tokenizer.encode(target), ...(this.config.kind === "encoder-decoder" ? [this.settings.end] : [])];
+    const ids = [
+      ...this.tokenizer.encode(target),
+      ...(this.config.kind === "encoder-decoder" ? [this.settings.end] : []),
+    ];
     refuse(!ids.length, "the target has no tokens: nothing to score");
     return this.withAnswer(reading, ids);
   }
@@ -96,41 +135,67 @@ export class Alive {
 
   /** One pass: log-probabilities of each row that answers, and the run with its tensors. */
   traced(reading, edit, record = true, memory = null) {
-    const run = newRun(edit, record), { forward, config } = this;
+    const run = newRun(edit, record),
+      { forward, config } = this;
     let hidden;
     if (config.kind === "encoder-decoder")
       hidden = forward.states(run, "decoder", reading.read, memory ?? forward.states(run, "encoder", reading.source));
     else if (config.kind === "decoder") hidden = forward.states(run, "decoder", reading.read);
     else hidden = forward.states(run, "encoder", reading.source);
-    const made = forward.head(run, hidden), width = made.shape[2];
+    const made = forward.head(run, hidden),
+      width = made.shape[2];
     const logProbs = reading.rows.map(row => logSoftmax(made.data.subarray(row * width, (row + 1) * width)));
     return { logProbs, run };
   }
 
   edit({ off = [], even: alike = [], sw = [] }) {
     const { config } = this;
-    return combine(switched(config, sw), ...alike.map(name => even(findHead(config, name))), ...off.map(name => silence(findHead(config, name))));
+    return combine(
+      switched(config, sw),
+      ...alike.map(name => even(findHead(config, name))),
+      ...off.map(name => silence(findHead(config, name))),
+    );
   }
 
   written(reading, edit, request) {
-    const { settings, forward, config } = this, search = { ...SEARCH, ...request.search }, force = request.edits?.force ?? [];
-    const allowed = { ...settings, limit: this.room(reading, request.max_tokens), end: settings.stop, vocabulary: config.vocab_size };
+    const { settings, forward, config } = this,
+      search = { ...SEARCH, ...request.search },
+      force = request.edits?.force ?? [];
+    const allowed = {
+      ...settings,
+      limit: this.room(reading, request.max_tokens),
+      end: settings.stop,
+      vocabulary: config.vocab_size,
+    };
     const memory = reading.source.length ? forward.states(newRun(edit, false), "encoder", reading.source) : null;
     const steps = new Steps(forward, reading, edit, memory);
     if (search.kind !== "beam") return { written: write(steps, reading.prompt, allowed, search, force), columns: null };
     refuse(force.length, "a forced token goes with greedy search or sampling, not with a beam");
-    refuse(!(search.beam_size >= 1 && search.beam_size <= 16), `search.beam_size must be from 1 to 16, not ${search.beam_size}`);
-    return beamSearch(steps, reading.prompt, allowed, search.beam_size, search.length_penalty ?? settings.length_penalty);
+    refuse(
+      !(search.beam_size >= 1 && search.beam_size <= 16),
+      `search.beam_size must be from 1 to 16, not ${search.beam_size}`,
+    );
+    return beamSearch(
+      steps,
+      reading.prompt,
+      allowed,
+      search.beam_size,
+      search.length_penalty ?? settings.length_penalty,
+    );
   }
 
   async pass(request) {
-    const started = performance.now(), text = request.text.toWellFormed?.() ?? request.text;
+    const started = performance.now(),
+      text = request.text.toWellFormed?.() ?? request.text;
     const { write: writes = true, look = "writing", keep = true } = request;
     refuse(text.length > MOST_LETTERS, `the text has ${text.length} letters; at most ${MOST_LETTERS} are read`);
-    const given = request.answer ?? request.target ?? null, own = this.carried.model.checkpoint;
+    const given = request.answer ?? request.target ?? null,
+      own = this.carried.model.checkpoint;
     refuse(request.checkpoint && request.checkpoint !== own, `this file carries ${own} only`);
     refuse(given === null && !(writes && look === "writing"), "there is nothing to read: write, or give an answer");
-    const reading = this.reading(text), edit = this.edit(request.edits ?? {}), encoderOnly = reading.places !== undefined;
+    const reading = this.reading(text),
+      edit = this.edit(request.edits ?? {}),
+      encoderOnly = reading.places !== undefined;
     const made = writes && !encoderOnly ? this.written(reading, edit, request) : { written: null, columns: null };
     let scored;
     if (request.answer) scored = this.withAnswer(reading, request.answer);
@@ -138,27 +203,40 @@ export class Alive {
     else if (made.written) scored = this.withAnswer(reading, made.written.ids);
     else {
       const open = { ...reading, answer: [], read: [], rows: reading.places };
-      const guesses = reading.places.length ? this.traced(open, edit, false).logProbs.map(row => likeliest(row)[0][0]) : [];
+      const guesses = reading.places.length
+        ? this.traced(open, edit, false).logProbs.map(row => likeliest(row)[0][0])
+        : [];
       scored = this.withAnswer(reading, guesses);
     }
     const { logProbs, run } = this.traced(scored, edit);
-    let looked = scored, seen = run;
+    let looked = scored,
+      seen = run;
     if (look === "writing" && made.written && made.written.ids.join() !== scored.answer.join()) {
       looked = this.withAnswer(reading, made.written.ids);
       seen = this.traced(looked, edit).run;
     }
     return {
       id: keep ? this.keep({ reading: looked, edit, taken: seen.taken }) : null,
-      kind: this.config.kind, checkpoint: own, text, cut: reading.cut,
+      kind: this.config.kind,
+      checkpoint: own,
+      text,
+      cut: reading.cut,
       look: made.written ? look : "scoring",
-      source: this.tokens(reading.source), read: this.tokens(looked.read),
+      source: this.tokens(reading.source),
+      read: this.tokens(looked.read),
       predicted: looked.read.length ? this.tokens([...looked.read.slice(1), ...looked.answer.slice(-1)]) : [],
-      prompt: reading.prompt.length, rows: looked.rows, answer: this.tokens(looked.answer, true),
+      prompt: reading.prompt.length,
+      rows: looked.rows,
+      answer: this.tokens(looked.answer, true),
       writing: made.written && this.writing(made.written),
       scoring: this.scoring(scored, logProbs),
       beam: made.columns && this.tree(made.columns),
       pieces: this.tokenizer.pieces(text),
-      attentions: places(this.config).map(({ at, path }) => ({ at, path, entropy: entropies(seen.taken.get(`${path}.weights`)) })),
+      attentions: places(this.config).map(({ at, path }) => ({
+        at,
+        path,
+        entropy: entropies(seen.taken.get(`${path}.weights`)),
+      })),
       tensors: keep ? [...seen.taken.values()].map(described) : [],
       cache: this.cacheBytes(looked),
       milliseconds: performance.now() - started,
@@ -182,29 +260,65 @@ export class Alive {
 
   // ---- what is told of it ------------------------------------------------------------------------------------------
 
-  get labels() { return this.config.kind === "encoder" && this.config.head.classes > 0; }
-  tokens(ids, said = false) { return ids.map(id => (said && this.labels ? { id, text: String(id) } : this.tokenizer.token(id))); }
-  top(step) { return step.map(([id, p]) => ({ ...this.tokens([id], true)[0], p })); }
+  get labels() {
+    return this.config.kind === "encoder" && this.config.head.classes > 0;
+  }
+  tokens(ids, said = false) {
+    return ids.map(id => (said && this.labels ? { id, text: String(id) } : this.tokenizer.token(id)));
+  }
+  top(step) {
+    return step.map(([id, p]) => ({ ...this.tokens([id], true)[0], p }));
+  }
   said(ids) {
     if (this.labels) return ids.join(" ");
     return this.tokenizer.decode(ids.at(-1) === this.settings.end ? ids.slice(0, -1) : ids);
   }
 
   writing({ ids, logProbs, top, finished, forced }) {
-    return { ids, tokens: this.tokens(ids), text: this.said(ids), log_probs: logProbs, log_prob: sum(logProbs), finished, forced, top: top.map(step => this.top(step)) };
+    return {
+      ids,
+      tokens: this.tokens(ids),
+      text: this.said(ids),
+      log_probs: logProbs,
+      log_prob: sum(logProbs),
+      finished,
+      forced,
+      top: top.map(step => this.top(step)),
+    };
   }
 
   scoring(scored, logProbs) {
     if (!scored.answer.length) return null;
     const picked = scored.answer.map((id, step) => logProbs[step][id]);
-    return { ids: scored.answer, tokens: this.tokens(scored.answer, true), text: this.said(scored.answer), log_probs: picked, log_prob: sum(picked), top: logProbs.map(row => this.top(likeliest(row))) };
+    return {
+      ids: scored.answer,
+      tokens: this.tokens(scored.answer, true),
+      text: this.said(scored.answer),
+      log_probs: picked,
+      log_prob: sum(picked),
+      top: logProbs.map(row => this.top(likeliest(row))),
+    };
   }
 
   tree(columns) {
     return {
-      columns: columns.map(column => column.map(({ token, logProb, total, parent, kept, finished, score }) =>
-        ({ ...this.tokenizer.token(token), log_prob: logProb, total, parent, kept, finished, score }))),
-      hypotheses: hypotheses(columns).map(({ ids, logProb, score }) => ({ ids, text: this.said(ids), log_prob: logProb, score })),
+      columns: columns.map(column =>
+        column.map(({ token, logProb, total, parent, kept, finished, score }) => ({
+          ...this.tokenizer.token(token),
+          log_prob: logProb,
+          total,
+          parent,
+          kept,
+          finished,
+          score,
+        })),
+      ),
+      hypotheses: hypotheses(columns).map(({ ids, logProb, score }) => ({
+        ids,
+        text: this.said(ids),
+        log_prob: logProb,
+        score,
+      })),
     };
   }
 
@@ -217,40 +331,65 @@ export class Alive {
   }
 
   async worth(id) {
-    const { reading, edit } = this.kept(id), { config } = this;
-    refuse(!reading.answer.length, "there is no answer to score: this model's head gives vectors, neither right nor wrong");
+    const { reading, edit } = this.kept(id),
+      { config } = this;
+    refuse(
+      !reading.answer.length,
+      "there is no answer to score: this model's head gives vectors, neither right nor wrong",
+    );
     const crossing = config.kind === "encoder-decoder";
     const memory = crossing ? this.forward.states(newRun(edit, false), "encoder", reading.source) : null;
     const score = (change, decoderOnly) => {
       const { logProbs } = this.traced(reading, combine(edit, change), false, decoderOnly ? memory : null);
       return reading.answer.map((token, step) => logProbs[step][token]);
     };
-    const before = score({}, true), heads = [], layers = [];
-    const lost = (at, after) => { const by_token = before.map((value, i) => value - after[i]); return { at, worth: sum(by_token), by_token }; };
+    const before = score({}, true),
+      heads = [],
+      layers = [];
+    const lost = (at, after) => {
+      const by_token = before.map((value, i) => value - after[i]);
+      return { at, worth: sum(by_token), by_token };
+    };
     for (const { at, path, stack } of places(config))
-      for (let head = 0; head < config.heads; head++) heads.push(lost(`${at}.${head + 1}`, score(silence({ path, head }), stack === "decoder")));
-    for (const [stack, count] of [["encoder", config.encoder_layers], ["decoder", config.decoder_layers]])
-      for (let layer = 0; layer < count; layer++) layers.push(lost(`${stack}.${layer + 1}`, score(withoutLayer(config, stack, layer), stack === "decoder")));
+      for (let head = 0; head < config.heads; head++)
+        heads.push(lost(`${at}.${head + 1}`, score(silence({ path, head }), stack === "decoder")));
+    for (const [stack, count] of [
+      ["encoder", config.encoder_layers],
+      ["decoder", config.decoder_layers],
+    ])
+      for (let layer = 0; layer < count; layer++)
+        layers.push(lost(`${stack}.${layer + 1}`, score(withoutLayer(config, stack, layer), stack === "decoder")));
     return { log_probs: before, heads, layers };
   }
 
   async guesses(id) {
-    const { reading, taken } = this.kept(id), { config, forward } = this;
+    const { reading, taken } = this.kept(id),
+      { config, forward } = this;
     if (!reading.answer.length) return { states: [] };
-    const stack = config.kind === "encoder" ? "encoder" : "decoder", crossing = config.kind === "encoder-decoder";
-    const layers = stack === "encoder" ? config.encoder_layers : config.decoder_layers, last = config.norm.placement === "post" ? "norm.norm" : "residual";
+    const stack = config.kind === "encoder" ? "encoder" : "decoder",
+      crossing = config.kind === "encoder-decoder";
+    const layers = stack === "encoder" ? config.encoder_layers : config.decoder_layers,
+      last = config.norm.placement === "post" ? "norm.norm" : "residual";
     const states = [["embedding", crossing ? "embedding.embedding#2" : "embedding.embedding"]];
     for (let layer = 0; layer < layers; layer++)
-      for (const [short, part] of [["self", "self_attention"], ...(crossing ? [["cross", "cross_attention"]] : []), ["ff", "feed_forward"]])
+      for (const [short, part] of [
+        ["self", "self_attention"],
+        ...(crossing ? [["cross", "cross_attention"]] : []),
+        ["ff", "feed_forward"],
+      ])
         states.push([`${stack}.${layer + 1}.${short}`, `${stack}.layers.${layer}.${part}_residual.${last}`]);
     return {
       states: states.map(([at, tensor]) => {
-        const run = newRun({}, false), state = taken.get(tensor);
-        const made = forward.head(run, config.norm.final ? forward.norm(run, `${stack}.norm`, state) : state), width = made.shape[2];
+        const run = newRun({}, false),
+          state = taken.get(tensor);
+        const made = forward.head(run, config.norm.final ? forward.norm(run, `${stack}.norm`, state) : state),
+          width = made.shape[2];
         return {
-          at, tensor,
+          at,
+          tensor,
           guesses: reading.answer.map((answer, step) => {
-            const row = made.shape[1] === 1 ? 0 : reading.rows[step], logProbs = logSoftmax(made.data.subarray(row * width, (row + 1) * width));
+            const row = made.shape[1] === 1 ? 0 : reading.rows[step],
+              logProbs = logSoftmax(made.data.subarray(row * width, (row + 1) * width));
             const [best, p] = likeliest(logProbs)[0];
             return { ...this.tokens([best], true)[0], p, right: Math.exp(logProbs[answer]) };
           }),
@@ -264,9 +403,15 @@ export class Alive {
     return wanted.map(({ name, index = [], pool = null }) => {
       const whole = name.startsWith("model:") ? this.weights.get(name.slice(6)) : taken.get(name);
       refuse(!whole, `the pass has no tensor '${name}'`);
-      refuse(index.length > whole.shape.length || index.some((i, at) => !(i >= 0 && i < whole.shape[at])), `${name} has the shape (${whole.shape}): there is no [${index}] in it`);
-      let shape = whole.shape.slice(index.length), from = 0;
-      index.forEach((i, at) => { from += i * whole.shape.slice(at + 1).reduce((a, b) => a * b, 1); });
+      refuse(
+        index.length > whole.shape.length || index.some((i, at) => !(i >= 0 && i < whole.shape[at])),
+        `${name} has the shape (${whole.shape}): there is no [${index}] in it`,
+      );
+      let shape = whole.shape.slice(index.length),
+        from = 0;
+      index.forEach((i, at) => {
+        from += i * whole.shape.slice(at + 1).reduce((a, b) => a * b, 1);
+      });
       let data = whole.data.subarray(from, from + shape.reduce((a, b) => a * b, 1));
       if (pool !== null && shape.length >= 2) ({ shape, data } = pooled(shape, data, pool));
       const letters = name.startsWith("model:") ? "" : whole.letters.split(" ").slice(index.length).join(" ");
@@ -277,9 +422,13 @@ export class Alive {
 
 /** The last two dimensions shrunk to at most `most` each, by the maximum of each block. */
 export function pooled(shape, data, most) {
-  const [rows, columns] = shape.slice(-2), high = Math.ceil(rows / most), wide = Math.ceil(columns / most);
+  const [rows, columns] = shape.slice(-2),
+    high = Math.ceil(rows / most),
+    wide = Math.ceil(columns / most);
   if (high === 1 && wide === 1) return { shape, data };
-  const down = Math.ceil(rows / high), across = Math.ceil(columns / wide), count = data.length / (rows * columns);
+  const down = Math.ceil(rows / high),
+    across = Math.ceil(columns / wide),
+    count = data.length / (rows * columns);
   const made = new Float32Array(count * down * across).fill(-Infinity);
   for (let n = 0; n < count; n++)
     for (let r = 0; r < rows; r++)
@@ -301,7 +450,21 @@ function entropies({ shape: [, heads, rows, keys], data }) {
 
 /** One line of the table of tensors. */
 function described({ name, letters, shape, data }) {
-  let min = Infinity, max = -Infinity, total = 0;
-  for (const value of data) { min = Math.min(min, value); max = Math.max(max, value); total += value; }
-  return { name, letters, shape, dtype: data instanceof Uint8Array ? "bool" : "float32", min, mean: total / data.length, max };
+  let min = Infinity,
+    max = -Infinity,
+    total = 0;
+  for (const value of data) {
+    min = Math.min(min, value);
+    max = Math.max(max, value);
+    total += value;
+  }
+  return {
+    name,
+    letters,
+    shape,
+    dtype: data instanceof Uint8Array ? "bool" : "float32",
+    min,
+    mean: total / data.length,
+    max,
+  };
 }

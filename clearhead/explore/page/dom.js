@@ -1,6 +1,20 @@
 // Elements of the page. What comes from a model or a user enters as text alone: a token can be a tag.
 
-const DRAWN = new Set(["svg", "g", "rect", "line", "path", "text", "circle", "title", "tspan"]);
+import { readable } from "./glyphs.js";
+
+const DRAWN = new Set([
+  "svg",
+  "g",
+  "rect",
+  "line",
+  "path",
+  "text",
+  "circle",
+  "title",
+  "tspan",
+  "image",
+  "foreignObject",
+]);
 
 /** An element with its attributes, listeners (onclick: …), styles (style: { … }) and children. */
 export function h(tag, props, ...kids) {
@@ -22,12 +36,15 @@ const FOCUSABLE = "button,a,input,select,summary,canvas[tabindex],[tabindex]";
 
 /** Replace what an element holds; focus and open folds survive, by `data-key` or else by their place. */
 export function fill(element, ...kids) {
-  const active = document.activeElement, inside = active && active !== element && element.contains(active);
-  const key = inside ? active.dataset.key : null, place = inside ? [...element.querySelectorAll(FOCUSABLE)].indexOf(active) : -1;
+  const active = document.activeElement,
+    inside = active && active !== element && element.contains(active);
+  const key = inside ? active.dataset.key : null,
+    place = inside ? [...element.querySelectorAll(FOCUSABLE)].indexOf(active) : -1;
   const open = new Set([...element.querySelectorAll("details[open][data-key]")].map(one => one.dataset.key));
   const known = new Set([...element.querySelectorAll("details[data-key]")].map(one => one.dataset.key));
   element.replaceChildren(...kids.flat(9).filter(kid => kid !== null && kid !== undefined && kid !== false));
-  for (const one of element.querySelectorAll("details[data-key]")) if (known.has(one.dataset.key)) one.open = open.has(one.dataset.key);
+  for (const one of element.querySelectorAll("details[data-key]"))
+    if (known.has(one.dataset.key)) one.open = open.has(one.dataset.key);
   if (!inside) return;
   const all = [...element.querySelectorAll(FOCUSABLE)];
   const again = (key && all.find(one => one.dataset.key === key)) || all[Math.min(place, all.length - 1)];
@@ -43,6 +60,6 @@ export function say(text) {
 }
 
 /** A name for a token where room is short: start and end as ⊢ ⊣. */
-export const short = text => ({ "<s>": "⊢", "</s>": "⊣" })[text] ?? text;
+export const short = text => ({ "<s>": "⊢", "</s>": "⊣" })[text] ?? readable(text);
 
 export const narrow = () => window.innerWidth < 720;

@@ -22,23 +22,44 @@ const tensorOf = (shape, data) => ({ shape, data: data ?? new Float32Array(shape
 
 /** x Wᵀ + b for `count` rows of x; W is (out, in), as PyTorch has it. Four rows at a time share each weight read. */
 export function linear(x, count, weight, bias) {
-  const [out, width] = weight.shape, w = weight.data, y = new Float32Array(count * out);
+  const [out, width] = weight.shape,
+    w = weight.data,
+    y = new Float32Array(count * out);
   for (let o = 0; o < out; o++) {
-    const at = o * width, start = bias ? bias.data[o] : 0;
+    const at = o * width,
+      start = bias ? bias.data[o] : 0;
     let row = 0;
     for (; row + 3 < count; row += 4) {
-      const p = row * width, q = p + width, r = q + width, s = r + width, to = row * out + o;
-      let a = 0, b = 0, c = 0, d = 0;
+      const p = row * width,
+        q = p + width,
+        r = q + width,
+        s = r + width,
+        to = row * out + o;
+      let a = 0,
+        b = 0,
+        c = 0,
+        d = 0;
       for (let i = 0; i < width; i++) {
         const v = w[at + i];
-        a += x[p + i] * v; b += x[q + i] * v; c += x[r + i] * v; d += x[s + i] * v;
+        a += x[p + i] * v;
+        b += x[q + i] * v;
+        c += x[r + i] * v;
+        d += x[s + i] * v;
       }
-      y[to] = a + start; y[to + out] = b + start; y[to + 2 * out] = c + start; y[to + 3 * out] = d + start;
+      y[to] = a + start;
+      y[to + out] = b + start;
+      y[to + 2 * out] = c + start;
+      y[to + 3 * out] = d + start;
     }
     for (; row < count; row++) {
       const p = row * width;
-      let a = 0, b = 0, i = 0;
-      for (; i + 1 < width; i += 2) { a += x[p + i] * w[at + i]; b += x[p + i + 1] * w[at + i + 1]; }
+      let a = 0,
+        b = 0,
+        i = 0;
+      for (; i + 1 < width; i += 2) {
+        a += x[p + i] * w[at + i];
+        b += x[p + i + 1] * w[at + i + 1];
+      }
       if (i < width) a += x[p + i] * w[at + i];
       y[row * out + o] = a + b + start;
     }
@@ -48,8 +69,12 @@ export function linear(x, count, weight, bias) {
 
 /** The error function, to 1.2e-7 (Numerical Recipes, section 6.2). */
 function erf(x) {
-  const z = Math.abs(x), t = 1 / (1 + 0.5 * z);
-  const terms = [-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277];
+  const z = Math.abs(x),
+    t = 1 / (1 + 0.5 * z);
+  const terms = [
+    -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587, -0.82215223,
+    0.17087277,
+  ];
   const power = terms.reduceRight((sum, term) => term + t * sum, 0);
   const tail = t * Math.exp(-z * z + power);
   return x >= 0 ? 1 - tail : tail - 1;
@@ -66,7 +91,8 @@ const ACTIVATIONS = {
 
 /** m of each head, as in the ALiBi paper. */
 function alibiSlopes(heads) {
-  const lower = 2 ** Math.floor(Math.log2(heads)), slopes = [];
+  const lower = 2 ** Math.floor(Math.log2(heads)),
+    slopes = [];
   for (let i = 0; i < lower; i++) slopes.push(2 ** ((-8 * (i + 1)) / lower));
   for (let i = 0; i < 2 * (heads - lower); i += 2) slopes.push(2 ** ((-8 * (i + 1)) / (2 * lower)));
   return slopes;
@@ -76,7 +102,8 @@ function alibiSlopes(heads) {
 export function softmaxRows(data, width) {
   const result = new Float32Array(data.length);
   for (let from = 0; from < data.length; from += width) {
-    let top = -Infinity, total = 0;
+    let top = -Infinity,
+      total = 0;
     for (let i = 0; i < width; i++) top = Math.max(top, data[from + i]);
     if (top === -Infinity) continue;
     for (let i = 0; i < width; i++) total += Math.exp(data[from + i] - top);
@@ -95,32 +122,45 @@ export class Forward {
     this.size = config.d_model / config.heads;
   }
 
-  weight(name) { return this.weights.get(name); }
+  weight(name) {
+    return this.weights.get(name);
+  }
 
   // ---- positions and masks: what the attentions of a stack need besides x ----------------------------------------
 
   /** `before`: how many tokens a cache holds already. */
   inputs(run, stack, count, before = 0) {
-    const { positions, window } = this.config, keys = before + count, causal = stack === "decoder";
+    const { positions, window } = this.config,
+      keys = before + count,
+      causal = stack === "decoder";
     const result = { mask: null, bias: null, cos: null, sin: null, before };
     const windowed = window != null && window < keys;
     if (causal || windowed) {
       const data = new Uint8Array(count * keys);
       for (let s = 0; s < count; s++)
         for (let t = 0; t < keys; t++) {
-          const at = before + s, near = !windowed || Math.abs(at - t) < window;
+          const at = before + s,
+            near = !windowed || Math.abs(at - t) < window;
           data[s * keys + t] = (!causal || t <= at) && near ? 1 : 0;
         }
-      result.mask = { shape: windowed ? [1, 1, count, keys] : [count, keys], data, letters: windowed ? "B H S T" : "S T" };
+      result.mask = {
+        shape: windowed ? [1, 1, count, keys] : [count, keys],
+        data,
+        letters: windowed ? "B H S T" : "S T",
+      };
     }
     if (positions.kind === "alibi") {
-      const bias = tensorOf([1, this.heads, count, keys]), slopes = alibiSlopes(this.heads);
+      const bias = tensorOf([1, this.heads, count, keys]),
+        slopes = alibiSlopes(this.heads);
       let i = 0;
       for (const slope of slopes)
-        for (let s = 0; s < count; s++) for (let t = 0; t < keys; t++) bias.data[i++] = -slope * Math.abs(before + s - t);
+        for (let s = 0; s < count; s++)
+          for (let t = 0; t < keys; t++) bias.data[i++] = -slope * Math.abs(before + s - t);
       result.bias = tap(run, `${stack}.attention_inputs.bias`, bias, "B H S T");
     } else if (positions.kind === "rope") {
-      const half = this.size / 2, cos = tensorOf([1, 1, count, half]), sin = tensorOf([1, 1, count, half]);
+      const half = this.size / 2,
+        cos = tensorOf([1, 1, count, half]),
+        sin = tensorOf([1, 1, count, half]);
       for (let s = 0; s < count; s++)
         for (let i = 0; i < half; i++) {
           const angle = (before + s) * positions.base ** -((2 * i) / this.size);
@@ -135,7 +175,8 @@ export class Forward {
 
   /** What is added to the embedding, (1, S, D); null where positions enter otherwise. */
   addedPositions(count, before) {
-    const { positions } = this.config, width = this.width;
+    const { positions } = this.config,
+      width = this.width;
     if (positions.kind !== "sinusoidal" && positions.kind !== "learned") return null;
     const made = tensorOf([1, count, width]);
     for (let s = 0; s < count; s++) {
@@ -145,7 +186,8 @@ export class Forward {
         continue;
       }
       for (let i = 0; i < width / 2; i++) {
-        const angle = (before + s) * positions.base ** -((2 * i) / width), split = positions.layout === "split";
+        const angle = (before + s) * positions.base ** -((2 * i) / width),
+          split = positions.layout === "split";
         made.data[s * width + (split ? i : 2 * i)] = Math.sin(angle);
         made.data[s * width + (split ? i + width / 2 : 2 * i + 1)] = Math.cos(angle);
       }
@@ -156,26 +198,43 @@ export class Forward {
   // ---- the pass --------------------------------------------------------------------------------------------------
 
   embed(run, ids, before) {
-    const width = this.width, table = this.weight("embedding.weight"), rows = tensorOf([1, ids.length, width]);
+    const width = this.width,
+      table = this.weight("embedding.weight"),
+      rows = tensorOf([1, ids.length, width]);
     ids.forEach((id, s) => rows.data.set(table.data.subarray(id * width, (id + 1) * width), s * width));
-    const tokens = tap(run, "embedding.tokens", rows, "B S D"), scale = this.config.embedding.scaled ? Math.sqrt(width) : 1;
-    let x = tensorOf([1, ids.length, width], tokens.data.map(value => value * scale));
+    const tokens = tap(run, "embedding.tokens", rows, "B S D"),
+      scale = this.config.embedding.scaled ? Math.sqrt(width) : 1;
+    let x = tensorOf(
+      [1, ids.length, width],
+      tokens.data.map(value => value * scale),
+    );
     const places = this.addedPositions(ids.length, before);
     if (places) {
       const added = tap(run, "embedding.positions", places, "B S D");
-      x = tensorOf(x.shape, x.data.map((value, i) => value + added.data[i]));
+      x = tensorOf(
+        x.shape,
+        x.data.map((value, i) => value + added.data[i]),
+      );
     }
     const segments = this.weight("embedding.segments");
-    if (segments) x = tensorOf(x.shape, x.data.map((value, i) => value + segments.data[i % width]));
+    if (segments)
+      x = tensorOf(
+        x.shape,
+        x.data.map((value, i) => value + segments.data[i % width]),
+      );
     if (this.config.embedding.norm) x = this.norm(run, "embedding.norm", x);
     return tap(run, "embedding.embedding", x, "B S D");
   }
 
   norm(run, path, x) {
-    const { kind, epsilon } = this.config.norm, width = this.width, made = tensorOf(x.shape);
-    const weight = this.weight(`${path}.weight`), bias = this.weight(`${path}.bias`);
+    const { kind, epsilon } = this.config.norm,
+      width = this.width,
+      made = tensorOf(x.shape);
+    const weight = this.weight(`${path}.weight`),
+      bias = this.weight(`${path}.bias`);
     for (let from = 0; from < x.data.length; from += width) {
-      let mean = 0, square = 0;
+      let mean = 0,
+        square = 0;
       if (kind === "layer") {
         for (let i = 0; i < width; i++) mean += x.data[from + i];
         mean /= width;
@@ -190,7 +249,8 @@ export class Forward {
 
   /** (count, heads · d) -> (1, heads, count, d) */
   split(data, count, heads) {
-    const size = this.size, made = tensorOf([1, heads, count, size]);
+    const size = this.size,
+      made = tensorOf([1, heads, count, size]);
     for (let h = 0; h < heads; h++)
       for (let s = 0; s < count; s++)
         for (let i = 0; i < size; i++) made.data[(h * count + s) * size + i] = data[(s * heads + h) * size + i];
@@ -199,13 +259,18 @@ export class Forward {
 
   /** Turn pairs of dimensions by the angle of their place. */
   rotate(x, cos, sin) {
-    const [, heads, count, size] = x.shape, half = size / 2, made = tensorOf(x.shape);
+    const [, heads, count, size] = x.shape,
+      half = size / 2,
+      made = tensorOf(x.shape);
     const split = this.config.positions.layout === "split";
     for (let h = 0; h < heads; h++)
       for (let s = 0; s < count; s++)
         for (let i = 0; i < half; i++) {
-          const from = (h * count + s) * size, one = from + (split ? i : 2 * i), two = from + (split ? i + half : 2 * i + 1);
-          const c = cos.data[s * half + i], n = sin.data[s * half + i];
+          const from = (h * count + s) * size,
+            one = from + (split ? i : 2 * i),
+            two = from + (split ? i + half : 2 * i + 1);
+          const c = cos.data[s * half + i],
+            n = sin.data[s * half + i];
           made.data[one] = x.data[one] * c - x.data[two] * n;
           made.data[two] = x.data[one] * n + x.data[two] * c;
         }
@@ -213,9 +278,13 @@ export class Forward {
   }
 
   attention(run, path, x, inputs, memory, cache) {
-    const count = x.shape[1], { heads, shared, size } = this, project = (part, from) =>
-      linear(from.data, from.shape[1], this.weight(`${path}.${part}.weight`), this.weight(`${path}.${part}.bias`));
-    let q = this.split(project("query", x), count, heads), k, v;
+    const count = x.shape[1],
+      { heads, shared, size } = this,
+      project = (part, from) =>
+        linear(from.data, from.shape[1], this.weight(`${path}.${part}.weight`), this.weight(`${path}.${part}.bias`));
+    let q = this.split(project("query", x), count, heads),
+      k,
+      v;
     if (memory && cache && cache[path]) {
       ({ k, v } = cache[path]); // a memory does not change while decoding: projected once
     } else {
@@ -232,13 +301,16 @@ export class Forward {
     q = tap(run, `${path}.q`, q, "B H S d");
     k = tap(run, `${path}.k`, k, "B G T d");
     v = tap(run, `${path}.v`, v, "B G T d");
-    const keys = k.shape[2], by = 1 / Math.sqrt(size);
+    const keys = k.shape[2],
+      by = 1 / Math.sqrt(size);
     let scores = tensorOf([1, heads, count, keys]);
     for (let h = 0; h < heads; h++) {
       const g = Math.floor((h * shared) / heads);
       for (let s = 0; s < count; s++)
         for (let t = 0; t < keys; t++) {
-          const qAt = (h * count + s) * size, kAt = (g * keys + t) * size, at = (h * count + s) * keys + t;
+          const qAt = (h * count + s) * size,
+            kAt = (g * keys + t) * size,
+            at = (h * count + s) * keys + t;
           let sum = 0;
           for (let i = 0; i < size; i++) sum += q.data[qAt + i] * k.data[kAt + i];
           scores.data[at] = sum * by + (inputs.bias ? inputs.bias.data[at] : 0);
@@ -256,7 +328,9 @@ export class Forward {
       const g = Math.floor((h * shared) / heads);
       for (let s = 0; s < count; s++)
         for (let t = 0; t < keys; t++) {
-          const share = weights.data[(h * count + s) * keys + t], from = (g * keys + t) * size, to = (h * count + s) * size;
+          const share = weights.data[(h * count + s) * keys + t],
+            from = (g * keys + t) * size,
+            to = (h * count + s) * size;
           if (share !== 0) for (let i = 0; i < size; i++) context.data[to + i] += share * v.data[from + i];
         }
     }
@@ -270,8 +344,9 @@ export class Forward {
   }
 
   feedForward(run, path, x) {
-    const count = x.shape[1], act = ACTIVATIONS[this.config.activation], inner = part =>
-      linear(x.data, count, this.weight(`${path}.${part}.weight`), this.weight(`${path}.${part}.bias`));
+    const count = x.shape[1],
+      act = ACTIVATIONS[this.config.activation],
+      inner = part => linear(x.data, count, this.weight(`${path}.${part}.weight`), this.weight(`${path}.${part}.bias`));
     let made = inner("inner");
     if (this.weight(`${path}.gate.weight`)) {
       const gate = inner("gate");
@@ -284,9 +359,18 @@ export class Forward {
 
   /** x + sublayer(x), with a norm before or after. */
   residual(run, path, x, sublayer) {
-    const pre = this.config.norm.placement === "pre", around = `${path}_residual`;
+    const pre = this.config.norm.placement === "pre",
+      around = `${path}_residual`;
     const y = sublayer(pre ? this.norm(run, `${around}.norm`, x) : x);
-    const sum = tap(run, `${around}.residual`, tensorOf(x.shape, x.data.map((value, i) => value + y.data[i])), "B S D");
+    const sum = tap(
+      run,
+      `${around}.residual`,
+      tensorOf(
+        x.shape,
+        x.data.map((value, i) => value + y.data[i]),
+      ),
+      "B S D",
+    );
     return pre ? sum : this.norm(run, `${around}.norm`, sum);
   }
 
@@ -294,9 +378,13 @@ export class Forward {
     const layers = name === "encoder" ? this.config.encoder_layers : this.config.decoder_layers;
     for (let layer = 0; layer < layers; layer++) {
       const path = `${name}.layers.${layer}`;
-      x = this.residual(run, `${path}.self_attention`, x, y => this.attention(run, `${path}.self_attention`, y, inputs, null, cache));
+      x = this.residual(run, `${path}.self_attention`, x, y =>
+        this.attention(run, `${path}.self_attention`, y, inputs, null, cache),
+      );
       if (memory)
-        x = this.residual(run, `${path}.cross_attention`, x, y => this.attention(run, `${path}.cross_attention`, y, {}, memory, cache));
+        x = this.residual(run, `${path}.cross_attention`, x, y =>
+          this.attention(run, `${path}.cross_attention`, y, {}, memory, cache),
+        );
       x = this.residual(run, `${path}.feed_forward`, x, y => this.feedForward(run, `${path}.feed_forward`, y));
     }
     return this.config.norm.final ? this.norm(run, `${name}.norm`, x) : x;
@@ -304,7 +392,8 @@ export class Forward {
 
   /** Token ids through one stack: the states (1, S, D) after it. With a cache, `ids` are only what is new. */
   states(run, name, ids, memory = null, cache = null) {
-    const before = cache?.length ?? 0, inputs = this.inputs(run, name, ids.length, before);
+    const before = cache?.length ?? 0,
+      inputs = this.inputs(run, name, ids.length, before);
     const hidden = this.stack(run, name, this.embed(run, ids, before), inputs, memory, cache);
     if (cache) cache.length = before + ids.length;
     return hidden;
@@ -312,11 +401,19 @@ export class Forward {
 
   /** What the head makes of states: { shape, data } of (1, S, V), (1, S, classes) or, pooled, (1, 1, classes). */
   head(run, hidden) {
-    const { head, activation } = this.config, count = hidden.shape[1], width = this.width;
+    const { head, activation } = this.config,
+      count = hidden.shape[1],
+      width = this.width;
     if (head.kind === "tokens" || head.kind === "pooled") {
-      let rows = hidden.data, number = count;
+      let rows = hidden.data,
+        number = count;
       if (head.kind === "pooled") {
-        const first = linear(hidden.data.subarray(0, width), 1, this.weight("output.transform.weight"), this.weight("output.transform.bias"));
+        const first = linear(
+          hidden.data.subarray(0, width),
+          1,
+          this.weight("output.transform.weight"),
+          this.weight("output.transform.bias"),
+        );
         rows = tap(run, "output.pooled", tensorOf([1, width], first.map(Math.tanh)), "B D").data;
         number = 1;
       }
@@ -339,7 +436,9 @@ export class Forward {
 
 /** (1, G, T, d) with more keys behind. */
 function appended(old, more) {
-  const [, heads, before, size] = old.shape, count = more.shape[2], made = tensorOf([1, heads, before + count, size]);
+  const [, heads, before, size] = old.shape,
+    count = more.shape[2],
+    made = tensorOf([1, heads, before + count, size]);
   for (let h = 0; h < heads; h++) {
     made.data.set(old.data.subarray(h * before * size, (h + 1) * before * size), h * (before + count) * size);
     made.data.set(more.data.subarray(h * count * size, (h + 1) * count * size), (h * (before + count) + before) * size);

@@ -4,26 +4,44 @@ import { css, rgb, ramp, table } from "./colour.js";
 import { h, short } from "./dom.js";
 import { f } from "./numbers.js";
 
-const LENS = 24, SPOT = 9; // cells of the lens in each direction, and their pixels
+const LENS = 24,
+  SPOT = 9; // cells of the lens in each direction, and their pixels
 const ratio = () => Math.min(3, window.devicePixelRatio || 1);
 
 /** A canvas of so many pixels of the page, and its drawing context. */
 export function sheet(width, height, props = {}) {
-  const by = ratio(), made = h("canvas", { width: Math.round(width * by), height: Math.round(height * by), style: { width: `${width}px`, height: `${height}px` }, ...props });
+  const by = ratio(),
+    made = h("canvas", {
+      width: Math.round(width * by),
+      height: Math.round(height * by),
+      style: { width: `${width}px`, height: `${height}px` },
+      ...props,
+    });
   const context = made.getContext("2d");
   context.scale(by, by);
   return { canvas: made, context };
 }
 
+/** A canvas with what another shows: pictures are kept, elements are not, because an element can be in one place only. */
+export function copied(canvas) {
+  const made = h("canvas", { width: canvas.width, height: canvas.height, class: canvas.className });
+  Object.assign(made.style, { width: canvas.style.width, height: canvas.style.height });
+  made.getContext("2d").drawImage(canvas, 0, 0);
+  return made;
+}
+
 /** One pixel for each cell; hidden cells stay clear. */
 export function pixels({ shape: [rows, columns], data, hidden }) {
-  const made = document.createElement("canvas"), colours = table(), image = new ImageData(columns, rows);
+  const made = document.createElement("canvas"),
+    colours = table(),
+    image = new ImageData(columns, rows);
   made.width = columns;
   made.height = rows;
   for (let row = 0, at = 0; row < rows; row++)
     for (let column = 0; column < columns; column++, at++) {
       if (hidden(row, column)) continue;
-      const from = 4 * Math.round(255 * Math.max(0, Math.min(1, data[at]))), to = 4 * at;
+      const from = 4 * Math.round(255 * Math.max(0, Math.min(1, data[at]))),
+        to = 4 * at;
       for (let i = 0; i < 4; i++) image.data[to + i] = colours[from + i];
     }
   made.getContext("2d").putImageData(image, 0, 0);
@@ -49,7 +67,11 @@ function hatch(context, { shape: [rows, columns], hidden }, x, y, cell) {
     for (let from = 0; from < columns; from++) {
       let to = from;
       while (to < columns && hidden(row, to)) to++;
-      if (to > from) { context.rect(x + from * cell, y + row * cell, (to - from) * cell, cell); any = true; from = to; }
+      if (to > from) {
+        context.rect(x + from * cell, y + row * cell, (to - from) * cell, cell);
+        any = true;
+        from = to;
+      }
     }
   if (any) {
     context.clip();
@@ -57,7 +79,10 @@ function hatch(context, { shape: [rows, columns], hidden }, x, y, cell) {
     context.lineWidth = 1;
     context.beginPath();
     const high = rows * cell;
-    for (let i = -high; i < columns * cell; i += 5) { context.moveTo(x + i, y + high); context.lineTo(x + i + high, y); }
+    for (let i = -high; i < columns * cell; i += 5) {
+      context.moveTo(x + i, y + high);
+      context.lineTo(x + i + high, y);
+    }
     context.stroke();
   }
   context.restore();
@@ -65,10 +90,24 @@ function hatch(context, { shape: [rows, columns], hidden }, x, y, cell) {
 
 /** Where things stand in the opened head: to 32 tokens with labels, to 64 with slanted ones, beyond without. */
 export function layout(rows, columns, room) {
-  const most = Math.max(rows, columns), longest = most <= 32 ? 46 : most <= 64 ? 52 : 8;
-  const space = Math.max(80, room - longest - 4), fits = space / columns;
-  const cell = most <= 32 ? Math.max(8, Math.min(30, Math.floor(fits))) : most <= 64 ? Math.min(10, fits) : Math.min(fits, Math.min(space, 640) / most);
-  return { x: longest, y: most <= 32 ? 30 : most <= 64 ? 44 : 8, cell, labels: most <= 32 ? "all" : most <= 64 ? "slanted" : "none", width: longest + columns * cell + 4, height: (most <= 32 ? 30 : most <= 64 ? 44 : 8) + rows * cell + 4 };
+  const most = Math.max(rows, columns),
+    longest = most <= 32 ? 46 : most <= 64 ? 52 : 8;
+  const space = Math.max(80, room - longest - 4),
+    fits = space / columns;
+  const cell =
+    most <= 32
+      ? Math.max(8, Math.min(30, Math.floor(fits)))
+      : most <= 64
+        ? Math.min(10, fits)
+        : Math.min(fits, Math.min(space, 640) / most);
+  return {
+    x: longest,
+    y: most <= 32 ? 30 : most <= 64 ? 44 : 8,
+    cell,
+    labels: most <= 32 ? "all" : most <= 64 ? "slanted" : "none",
+    width: longest + columns * cell + 4,
+    height: (most <= 32 ? 30 : most <= 64 ? 44 : 8) + rows * cell + 4,
+  };
 }
 
 /** The opened head without what is chosen in it. */
@@ -80,20 +119,39 @@ export function drawHead(head, sides, place) {
   const size = place.labels === "all" ? Math.min(15, place.cell * 0.62) : 10;
   context.font = `${Math.max(10, size)}px ${css("--mono")}`;
   if (place.labels === "none") return canvas;
-  sides.rows.forEach(({ text }, i) => { context.textAlign = "right"; context.fillText(cut(text, 5), place.x - 6, place.y + (i + 0.5) * place.cell); });
+  sides.rows.forEach(({ text }, i) => {
+    context.textAlign = "right";
+    context.fillText(cut(text, 5), place.x - 6, place.y + (i + 0.5) * place.cell);
+  });
   sides.columns.forEach(({ text }, j) => {
     const x = place.x + (j + 0.5) * place.cell;
-    if (place.labels === "all") { context.textAlign = "center"; context.fillText(cut(text, Math.max(1, Math.floor(place.cell / 8.5))), x, place.y - 12); }
-    else { context.save(); context.translate(x, place.y - 4); context.rotate(-Math.PI / 4); context.textAlign = "left"; context.fillText(cut(text, 6), 0, 0); context.restore(); }
+    if (place.labels === "all") {
+      context.textAlign = "center";
+      context.fillText(cut(text, Math.max(1, Math.floor(place.cell / 8.5))), x, place.y - 12);
+    } else {
+      context.save();
+      context.translate(x, place.y - 4);
+      context.rotate(-Math.PI / 4);
+      context.textAlign = "left";
+      context.fillText(cut(text, 6), 0, 0);
+      context.restore();
+    }
   });
   return canvas;
 }
 
-export const cut = (text, most) => { const letters = [...short(text)]; return letters.length > most ? letters.slice(0, most).join("") : letters.join(""); };
+export const cut = (text, most) => {
+  const letters = [...short(text)];
+  return letters.length > most ? letters.slice(0, most).join("") : letters.join("");
+};
 
 /** Cross-hair, the word "silenced", and in large heads the labels of what is chosen and, at `spot`, the lens. */
 export function drawOver(canvas, head, sides, place, { silenced, spot }) {
-  const context = canvas.getContext("2d"), by = ratio(), [rows, columns] = head.shape, { x, y, cell } = place, { row, column } = sides;
+  const context = canvas.getContext("2d"),
+    by = ratio(),
+    [rows, columns] = head.shape,
+    { x, y, cell } = place,
+    { row, column } = sides;
   context.setTransform(by, 0, 0, by, 0, 0);
   context.clearRect(0, 0, place.width, place.height);
   if (silenced) stroke(context, x, y, columns * cell, rows * cell);
@@ -102,8 +160,29 @@ export function drawOver(canvas, head, sides, place, { silenced, spot }) {
   if (row >= 0 && row < rows) context.strokeRect(x, y + row * cell, columns * cell, cell);
   if (column >= 0 && column < columns) context.strokeRect(x + column * cell, y, cell, rows * cell);
   context.lineWidth = 3;
-  if (row >= 0 && row < rows && column >= 0 && column < columns) context.strokeRect(x + column * cell - 1, y + row * cell - 1, cell + 2, cell + 2);
-  if (place.labels === "none" && spot) lens(context, head, sides, place, spot);
+  if (row >= 0 && row < rows && column >= 0 && column < columns)
+    context.strokeRect(x + column * cell - 1, y + row * cell - 1, cell + 2, cell + 2);
+  if (place.labels !== "none") return;
+  if (row >= 0 && row < rows) tag(context, sides.rows[row].text, x, y + (row + 0.5) * cell);
+  if (column >= 0 && column < columns)
+    tag(context, sides.columns[column].text, x + (column + 0.5) * cell, y + 9, place.width);
+  if (spot) lens(context, head, sides, place, spot);
+}
+
+/** A token along the cross-hair of a large head. */
+function tag(context, text, x, y, most = Infinity) {
+  const shown = cut(text, 12);
+  context.font = `12px ${css("--mono")}`;
+  const wide = context.measureText(shown).width + 8,
+    left = Math.min(x, most - wide);
+  context.fillStyle = css("--card");
+  context.fillRect(left, y - 9, wide, 18);
+  context.lineWidth = 1;
+  context.strokeRect(left + 0.5, y - 8.5, wide - 1, 17);
+  context.fillStyle = css("--ink");
+  context.textAlign = "left";
+  context.textBaseline = "middle";
+  context.fillText(shown, left + 4, y);
 }
 
 function stroke(context, x, y, wide, high) {
@@ -128,9 +207,13 @@ function stroke(context, x, y, wide, high) {
 
 /** 24 × 24 cells around the pointer, with the names of the cell it is on. */
 function lens(context, head, sides, place, { row, column }) {
-  const [rows, columns] = head.shape, top = Math.max(0, Math.min(rows - LENS, row - LENS / 2)), left = Math.max(0, Math.min(columns - LENS, column - LENS / 2));
-  const wide = Math.min(LENS, columns) * SPOT, high = Math.min(LENS, rows) * SPOT;
-  let x = place.x + (column + 3) * place.cell + 12, y = place.y + (row + 3) * place.cell + 12;
+  const [rows, columns] = head.shape,
+    top = Math.max(0, Math.min(rows - LENS, row - LENS / 2)),
+    left = Math.max(0, Math.min(columns - LENS, column - LENS / 2));
+  const wide = Math.min(LENS, columns) * SPOT,
+    high = Math.min(LENS, rows) * SPOT;
+  let x = place.x + (column + 3) * place.cell + 12,
+    y = place.y + (row + 3) * place.cell + 12;
   if (x + wide > place.width) x = place.x + (column - 3) * place.cell - wide - 12;
   if (y + high + 22 > place.height) y = place.height - high - 24;
   x = Math.max(0, x);
@@ -152,5 +235,9 @@ function lens(context, head, sides, place, { row, column }) {
   context.textAlign = "left";
   context.textBaseline = "middle";
   const value = head.hidden(row, column) ? "masked" : f(head.data[row * columns + column], 3);
-  context.fillText(`${cut(sides.rows[row].text, 8)} → ${cut(sides.columns[column].text, 8)} ${value}`, x + 4, y + high + 12);
+  context.fillText(
+    `${cut(sides.rows[row].text, 8)} → ${cut(sides.columns[column].text, 8)} ${value}`,
+    x + 4,
+    y + high + 12,
+  );
 }

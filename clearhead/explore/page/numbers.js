@@ -27,7 +27,11 @@ export function pct(p) {
   return `${(100 * p).toFixed(p >= 0.001 ? 1 : 3)} %`;
 }
 
-export const sum = values => { let total = 0; for (const value of values) total += value; return total; };
+export const sum = values => {
+  let total = 0;
+  for (const value of values) total += value;
+  return total;
+};
 export const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 export const count = value => value.toLocaleString("en");
 
@@ -42,10 +46,15 @@ export function enough(low, high, holds) {
 export function product(a, b, digits = 3) {
   const right = f(sum(Array.from(a, (x, i) => x * b[i])), digits);
   const made = n => {
-    const left = Array.from(a, x => rounded(x, n + 1)), other = Array.from(b, x => rounded(x, n + 1));
+    const left = Array.from(a, x => rounded(x, n + 1)),
+      other = Array.from(b, x => rounded(x, n + 1));
     const products = left.map((x, i) => rounded(x * other[i], n));
     return { left, other, products, total: sum(products), digits: n };
   };
-  const n = enough(4, 8, n => f(made(n).total, digits) === right && f(rounded(made(n).total, digits + 1), digits) === right);
+  const n = enough(
+    4,
+    8,
+    n => f(made(n).total, digits) === right && f(rounded(made(n).total, digits + 1), digits) === right,
+  );
   return made(n);
 }

@@ -7,7 +7,8 @@ const PRUNED = 2;
 
 /** log softmax of one row. */
 export function logSoftmax(row) {
-  let top = -Infinity, total = 0;
+  let top = -Infinity,
+    total = 0;
   for (const value of row) top = Math.max(top, value);
   for (const value of row) total += Math.exp(value - top);
   const minus = top + Math.log(total);
@@ -33,7 +34,11 @@ export const likeliest = logProbs => highest(logProbs, TOP).map(id => [id, Math.
 /** A number from 0 to 1 for a step, the same as in Python. */
 export function draw(seed, step) {
   let state = (Math.imul(seed >>> 0, 0x9e3779b1) + Math.imul(step, 0x85ebca6b) + 0x6d2b79f5) >>> 0;
-  for (const [shift, factor] of [[16, 0x21f0aaad], [15, 0x735a2d97]]) state = Math.imul(state ^ (state >>> shift), factor) >>> 0;
+  for (const [shift, factor] of [
+    [16, 0x21f0aaad],
+    [15, 0x735a2d97],
+  ])
+    state = Math.imul(state ^ (state >>> shift), factor) >>> 0;
   return ((state ^ (state >>> 15)) >>> 0) / 2 ** 32;
 }
 
@@ -57,8 +62,10 @@ export class Steps {
 
   read(ids) {
     this.tokens.push(...ids);
-    const run = newRun(this.edit, false), given = this.cached ? ids : this.tokens;
-    const hidden = this.forward.states(run, "decoder", given, this.memory, this.cache), width = this.forward.width;
+    const run = newRun(this.edit, false),
+      given = this.cached ? ids : this.tokens;
+    const hidden = this.forward.states(run, "decoder", given, this.memory, this.cache),
+      width = this.forward.width;
     const last = { shape: [1, 1, width], data: hidden.data.slice(-width) };
     return logSoftmax(this.forward.head(run, last).data);
   }
@@ -69,11 +76,17 @@ export function write(steps, prompt, { limit, end, forbidden, vocabulary }, sear
   const forced = new Map(force);
   for (const [step, token] of forced)
     if (!(step >= 0 && step < limit && token >= 0 && token < vocabulary))
-      throw new Refusal(`cannot force token ${token} at step ${step}: steps go from 0 to ${limit - 1}, tokens to ${vocabulary - 1}`, 400);
-  const ids = [], logProbs = [], top = [];
+      throw new Refusal(
+        `cannot force token ${token} at step ${step}: steps go from 0 to ${limit - 1}, tokens to ${vocabulary - 1}`,
+        400,
+      );
+  const ids = [],
+    logProbs = [],
+    top = [];
   let seen = steps.read(prompt);
   for (;;) {
-    const step = ids.length, scores = seen.slice();
+    const step = ids.length,
+      scores = seen.slice();
     for (const token of forbidden) scores[token] = -Infinity;
     const token = forced.has(step) ? forced.get(step) : choose(scores, search, step);
     ids.push(token);
@@ -82,7 +95,13 @@ export function write(steps, prompt, { limit, end, forbidden, vocabulary }, sear
     if (token === end || ids.length >= limit) break;
     seen = steps.read([token]);
   }
-  return { ids, logProbs, top, finished: ids.at(-1) === end, forced: [...forced.keys()].filter(step => step < ids.length).sort((a, b) => a - b) };
+  return {
+    ids,
+    logProbs,
+    top,
+    finished: ids.at(-1) === end,
+    forced: [...forced.keys()].filter(step => step < ids.length).sort((a, b) => a - b),
+  };
 }
 
 function choose(scores, search, step) {
@@ -90,11 +109,18 @@ function choose(scores, search, step) {
   const wide = scores.map(value => value / search.temperature);
   const order = Array.from(wide.keys()).sort((a, b) => wide[b] - wide[a]); // stable, as Python's
   const kept = search.top_k > 0 ? order.slice(0, search.top_k) : order;
-  let chances = Array.from(logSoftmax(kept.map(id => wide[id])), Math.exp), before = 0;
-  if (search.top_p < 1) chances = chances.map(p => { const stays = before < search.top_p; before += p; return stays ? p : 0; });
+  let chances = Array.from(logSoftmax(kept.map(id => wide[id])), Math.exp),
+    before = 0;
+  if (search.top_p < 1)
+    chances = chances.map(p => {
+      const stays = before < search.top_p;
+      before += p;
+      return stays ? p : 0;
+    });
   if (search.min_p > 0) chances = chances.map(p => (p < search.min_p * chances[0] ? 0 : p));
   let reached = 0;
-  const total = chances.reduce((a, b) => a + b, 0), drawn = draw(search.seed, step) * total;
+  const total = chances.reduce((a, b) => a + b, 0),
+    drawn = draw(search.seed, step) * total;
   const most = chances.filter(p => p > 0).length - 1;
   const place = chances.findIndex(p => (reached += p) > drawn);
   return kept[Math.min(place < 0 ? most : place, most)];
@@ -103,25 +129,43 @@ function choose(scores, search, step) {
 /** Beam search: { written, columns }; a finished hypothesis keeps its slot unless `refill`. */
 export function beamSearch(first, prompt, { limit, end, forbidden, length_form, refill }, size, alpha) {
   const penalty = length => (length_form === "gnmt" ? ((5 + length) / 6) ** alpha : length ** alpha);
-  let live = [{ steps: first, seen: first.read(prompt), total: 0, node: 0, path: [] }], open = size;
-  const columns = [], pool = [];
+  let live = [{ steps: first, seen: first.read(prompt), total: 0, node: 0, path: [] }],
+    open = size;
+  const columns = [],
+    pool = [];
   for (let length = 1; ; length++) {
-    const wanted = (refill ? 2 * size : size) + PRUNED, candidates = [];
+    const wanted = (refill ? 2 * size : size) + PRUNED,
+      candidates = [];
     live.forEach((row, number) => {
       const scores = row.seen.slice();
       for (const token of forbidden) scores[token] = -Infinity;
-      for (const token of highest(scores, wanted)) if (scores[token] > -Infinity) candidates.push({ row, number, token, total: row.total + scores[token] });
+      for (const token of highest(scores, wanted))
+        if (scores[token] > -Infinity) candidates.push({ row, number, token, total: row.total + scores[token] });
     });
     candidates.sort((a, b) => b.total - a.total);
-    const column = [], next = [];
+    const column = [],
+      next = [];
     let ended = 0;
     candidates.slice(0, wanted).forEach(({ row, token, total }, place) => {
-      const ends = token === end || length >= limit, chosen = place < open;
-      const alive = !ends && (refill ? next.length < size && place < 2 * size : chosen), finished = ends && chosen;
-      const entry = { token, logProb: row.seen[token], total, parent: row.node, kept: alive || finished, finished, score: finished ? total / penalty(length) : null };
+      const ends = token === end || length >= limit,
+        chosen = place < open;
+      const alive = !ends && (refill ? next.length < size && place < 2 * size : chosen),
+        finished = ends && chosen;
+      const entry = {
+        token,
+        logProb: row.seen[token],
+        total,
+        parent: row.node,
+        kept: alive || finished,
+        finished,
+        score: finished ? total / penalty(length) : null,
+      };
       const path = [...row.path, { token, logProb: entry.logProb, top: row.seen }];
       if (alive) next.push({ from: row, token, total, node: column.length, path });
-      if (finished) { ended += 1; pool.push({ path, score: entry.score, finished: token === end }); }
+      if (finished) {
+        ended += 1;
+        pool.push({ path, score: entry.score, finished: token === end });
+      }
       column.push(entry);
     });
     columns.push(column);
@@ -134,25 +178,35 @@ export function beamSearch(first, prompt, { limit, end, forbidden, length_form, 
       return { steps, seen: steps.read([one.token]), total: one.total, node: one.node, path: one.path };
     });
   }
-  const best = pool[0], ids = best.path.map(one => one.token);
-  const written = { ids, logProbs: best.path.map(one => one.logProb), top: best.path.map(one => likeliest(one.top)), finished: best.finished, forced: [] };
+  const best = pool[0],
+    ids = best.path.map(one => one.token);
+  const written = {
+    ids,
+    logProbs: best.path.map(one => one.logProb),
+    top: best.path.map(one => likeliest(one.top)),
+    finished: best.finished,
+    forced: [],
+  };
   return { written, columns };
 }
 
 /** Every hypothesis that finished, best first. */
 export function hypotheses(columns) {
   const found = [];
-  columns.forEach((column, number) => column.forEach((node, start) => {
-    if (!node.finished) return;
-    const ids = [];
-    let place = start, logProb = 0;
-    for (let back = number; back >= 0; back--) {
-      const here = columns[back][place];
-      ids.unshift(here.token);
-      logProb += here.logProb;
-      place = here.parent;
-    }
-    found.push({ ids, logProb, score: node.score });
-  }));
+  columns.forEach((column, number) =>
+    column.forEach((node, start) => {
+      if (!node.finished) return;
+      const ids = [];
+      let place = start,
+        logProb = 0;
+      for (let back = number; back >= 0; back--) {
+        const here = columns[back][place];
+        ids.unshift(here.token);
+        logProb += here.logProb;
+        place = here.parent;
+      }
+      found.push({ ids, logProb, score: node.score });
+    }),
+  );
   return found.sort((a, b) => b.score - a.score);
 }

@@ -18,16 +18,30 @@ export class Served {
     this.token = token;
   }
 
-  model() { return this.get("/api/model"); }
-  training(after = 0) { return this.get(`/api/training?after=${after}`); }
-  pass(request) { return this.post("/api/pass", request); }
-  worth(id) { return this.post("/api/worth", { id }); }
-  guesses(id) { return this.post("/api/guesses", { id }); }
+  async model() {
+    const found = await this.get("/api/model");
+    this.run = found.path;
+    return found;
+  }
+  training(after = 0) {
+    return this.get(`/api/training?after=${after}`);
+  }
+  pass(request) {
+    return this.post("/api/pass", request);
+  }
+  worth(id) {
+    return this.post("/api/worth", { id });
+  }
+  guesses(id) {
+    return this.post("/api/guesses", { id });
+  }
   async tensors(id, wanted, dtype = "float32") {
     return unpack(await this.post("/api/tensors", { id, wanted, dtype }, true));
   }
 
-  get(path) { return this.ask(path, {}); }
+  get(path) {
+    return this.ask(path, {});
+  }
   post(path, body, binary = false) {
     const headers = { "content-type": "application/json", "x-clearhead-token": this.token };
     return this.ask(path, { method: "POST", headers, body: JSON.stringify(body) }, binary);
@@ -38,7 +52,7 @@ export class Served {
     try {
       answer = await fetch(path, { ...options, redirect: "error" });
     } catch {
-      throw new Refusal("the server is gone; start it again with `clearhead explore RUN`", 0);
+      throw new Refusal(`the server is gone; start it again: clearhead explore ${this.run ?? "RUN"}`, 0);
     }
     if (!answer.ok) {
       const said = await answer.json().catch(() => ({}));

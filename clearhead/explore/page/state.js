@@ -3,21 +3,57 @@
 // from 1; on the screen everything counts from 1.
 
 export const VIEWS = ["write", "look", "cell", "switch", "layers"];
-const MODES = ["greedy", "beam", "sample"], SORTS = ["worth", "entropy", "place"];
+const MODES = ["greedy", "beam", "sample"],
+  SORTS = ["worth", "entropy", "place"];
 const START = {
-  text: "", view: "write", step: 0, src: 0, to: 0, back: 0, at: "", head: 0, force: [], off: [], sw: [],
-  mode: "greedy", temperature: 1, top_k: 0, top_p: 1, seed: 0, sort: "worth", mean: 0, before: 0, tour: 0, theme: "",
+  text: "",
+  view: "write",
+  step: 0,
+  src: 0,
+  to: 0,
+  back: 0,
+  at: "",
+  head: 0,
+  force: [],
+  off: [],
+  sw: [],
+  mode: "greedy",
+  temperature: 1,
+  top_k: 0,
+  top_p: 1,
+  seed: 0,
+  sort: "worth",
+  mean: 0,
+  before: 0,
+  tour: 0,
+  theme: "",
+  ck: "",
+  ten: "",
 };
-const NUMBERS = { step: 1, src: 1, to: 1, back: 1, seed: 1, tour: 1, temperature: 0, top_k: 1, top_p: 0, mean: 1, before: 1 };
+const NUMBERS = {
+  step: 1,
+  src: 1,
+  to: 1,
+  back: 1,
+  seed: 1,
+  tour: 1,
+  temperature: 0,
+  top_k: 1,
+  top_p: 0,
+  mean: 1,
+  before: 1,
+};
 
 export const fresh = () => ({ ...START, force: [], off: [], sw: [] });
 
 /** The state of an address, over `state`; { state, said }: said names what could not be read. */
 export function parse(address, state = fresh()) {
-  const found = { ...state }, said = [], words = new URLSearchParams(address.replace(/^#/, ""));
+  const found = { ...state },
+    said = [],
+    words = new URLSearchParams(address.replace(/^#/, ""));
   for (const list of ["force", "off", "sw"]) found[list] = [];
   for (const [key, value] of words) {
-    if (key === "text" || key === "theme") found[key] = value;
+    if (key === "text" || key === "theme" || key === "ck" || key === "ten") found[key] = value;
     else if (key === "view" || key === "mode" || key === "sort") {
       const known = { view: VIEWS, mode: MODES, sort: SORTS }[key];
       if (known.includes(value)) found[key] = value;
@@ -32,7 +68,11 @@ export function parse(address, state = fresh()) {
       else said.push(`at=${value}`);
     } else if (key === "force") {
       const parts = value.match(/^(\d{1,4}):(\d{1,9})$/);
-      if (parts) found.force = [...found.force.filter(([step]) => step !== Number(parts[1])), [Number(parts[1]), Number(parts[2])]];
+      if (parts)
+        found.force = [
+          ...found.force.filter(([step]) => step !== Number(parts[1])),
+          [Number(parts[1]), Number(parts[2])],
+        ];
       else said.push(`force=${value}`);
     } else if (key === "off" || key === "sw") {
       if (!found[key].includes(value)) found[key].push(value);
@@ -46,7 +86,22 @@ export function parse(address, state = fresh()) {
 export function address(state) {
   const words = new URLSearchParams({ view: state.view, step: state.step, src: state.src });
   if (state.at) words.set("at", `${state.at}.${state.head + 1}`);
-  for (const key of ["to", "back", "mode", "temperature", "top_k", "top_p", "seed", "sort", "mean", "before", "tour", "theme"])
+  for (const key of [
+    "to",
+    "back",
+    "mode",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+    "sort",
+    "mean",
+    "before",
+    "tour",
+    "theme",
+    "ck",
+    "ten",
+  ])
     if (state[key] !== START[key]) words.set(key, state[key]);
   for (const [step, token] of state.force) words.append("force", `${step}:${token}`);
   for (const list of ["off", "sw"]) for (const one of state[list]) words.append(list, one);
@@ -56,7 +111,8 @@ export function address(state) {
 
 /** The nearest valid state for a model, before any text is read; { state, said }. */
 export function fit(state, model) {
-  const found = { ...state }, said = [];
+  const found = { ...state },
+    said = [];
   const here = model.attentions.find(one => one.at === found.at);
   if (!here) {
     const usual = model.attentions.at(-1);
@@ -64,11 +120,20 @@ export function fit(state, model) {
     found.at = usual?.at ?? "";
   }
   const heads = model.config.heads;
-  if (found.head >= heads) { said.push(`there is no head ${found.head + 1}, the last is ${heads}`); found.head = heads - 1; }
-  const known = new Set(model.attentions.flatMap(one => Array.from({ length: heads }, (_, head) => `${one.at}.${head + 1}`)));
+  if (found.head >= heads) {
+    said.push(`there is no head ${found.head + 1}, the last is ${heads}`);
+    found.head = heads - 1;
+  }
+  const known = new Set(
+    model.attentions.flatMap(one => Array.from({ length: heads }, (_, head) => `${one.at}.${head + 1}`)),
+  );
   const switches = new Set(model.switches.map(one => one.id));
-  for (const [list, right] of [["off", known], ["sw", switches]]) {
-    for (const one of found[list]) if (!right.has(one)) said.push(`there is no ${list === "off" ? "head" : "switch"} ${one}`);
+  for (const [list, right] of [
+    ["off", known],
+    ["sw", switches],
+  ]) {
+    for (const one of found[list])
+      if (!right.has(one)) said.push(`there is no ${list === "off" ? "head" : "switch"} ${one}`);
     found[list] = found[list].filter(one => right.has(one));
   }
   const wrong = found.force.filter(([, token]) => token >= model.config.vocab_size);
@@ -84,10 +149,15 @@ export function fit(state, model) {
 
 /** The nearest step and tokens that a pass has; { state, said }. */
 export function within(state, pass) {
-  const found = { ...state }, said = [], last = Math.max(0, pass.answer.length - 1);
+  const found = { ...state },
+    said = [],
+    last = Math.max(0, pass.answer.length - 1);
   const limit = (key, low, high, name) => {
     const value = Math.max(low, Math.min(high, found[key]));
-    if (value !== found[key]) { said.push(`${name} ${found[key] + 1} is not there; shown is ${value + 1}`); found[key] = value; }
+    if (value !== found[key]) {
+      said.push(`${name} ${found[key] + 1} is not there; shown is ${value + 1}`);
+      found[key] = value;
+    }
   };
   limit("step", pass.kind === "decoder" ? 1 - pass.prompt : 0, last, "step");
   limit("src", 0, Math.max(0, pass.source.length - 1), "source token");

@@ -7,7 +7,8 @@ export class Tokenizer {
   /** `carried`: { kind, special, names, bytes, …what its kind needs }. */
   constructor(carried) {
     Object.assign(this, carried);
-    if (this.kind === "Characters") this.ids = new Map(this.characters.map((one, i) => [one, Object.keys(this.special).length + i]));
+    if (this.kind === "Characters")
+      this.ids = new Map(this.characters.map((one, i) => [one, Object.keys(this.special).length + i]));
     if (this.kind === "BytePair") {
       this.ranks = new Map(this.merges.map(([left, right, made], rank) => [`${left},${right}`, [rank, made]]));
       this.splitter = new RegExp(this.pattern, "gu");
@@ -18,20 +19,28 @@ export class Tokenizer {
   /** The ids of a text in which special tokens are nothing special. */
   encode(text) {
     if (this.kind === "Characters") return Array.from(text, letter => this.character(letter));
-    if (this.kind === "Integers") return text.split(/\p{White_Space}+|[\x1c-\x1f]+/u).filter(Boolean).map(word => this.integer(word));
+    if (this.kind === "Integers")
+      return text
+        .split(/\p{White_Space}+|[\x1c-\x1f]+/u)
+        .filter(Boolean)
+        .map(word => this.integer(word));
     return this.words(text).flatMap(word => this.mergeSteps(word).at(-1).ids);
   }
 
   character(letter) {
     const id = this.ids.get(letter) ?? this.special["<unk>"];
-    if (id === undefined) throw new Refusal(`the character '${letter}' is not in the vocabulary, and there is no <unk>`, 400);
+    if (id === undefined)
+      throw new Refusal(`the character '${letter}' is not in the vocabulary, and there is no <unk>`, 400);
     return id;
   }
 
   integer(word) {
     const digits = /^[0-9]+$/.test(word) ? word.replace(/^0+/, "") || "0" : "";
     if (!digits || digits.length > 10 || Number(digits) >= this.count)
-      throw new Refusal(`'${word.length <= 40 ? word : word.slice(0, 40) + "…"}' is not an integer from 0 to ${this.count - 1}`, 400);
+      throw new Refusal(
+        `'${word.length <= 40 ? word : word.slice(0, 40) + "…"}' is not an integer from 0 to ${this.count - 1}`,
+        400,
+      );
     return Object.keys(this.special).length + Number(digits);
   }
 
@@ -50,7 +59,8 @@ export class Tokenizer {
 
   /** The ids of a word's bytes, then after every merge, with its rank. */
   mergeSteps(word) {
-    const bytes = [...new TextEncoder().encode(word)], raw = String.fromCharCode(...bytes);
+    const bytes = [...new TextEncoder().encode(word)],
+      raw = String.fromCharCode(...bytes);
     let ids = bytes.map(byte => this.alphabet[byte]);
     const steps = [{ rank: null, ids }];
     if (this.whole?.has(raw)) return [...steps, { rank: null, ids: [this.whole.get(raw)] }];
@@ -73,21 +83,26 @@ export class Tokenizer {
   }
 
   /** As people can read it: { id, text }. */
-  token(id) { return { id, text: this.names[id] }; }
+  token(id) {
+    return { id, text: this.names[id] };
+  }
 
   /** Each word with its bytes and every merge as it happens; null where tokens are not merged bytes. */
   pieces(text) {
     if (this.kind !== "BytePair") return null;
     const shown = ids => ids.map(id => show(new Uint8Array(toBytes(this.bytes[id]))));
-    return this.words(text).slice(0, 64).map(word => {
-      const steps = this.mergeSteps(word), merges = steps.slice(1).filter(step => step.rank !== null);
-      return {
-        word: show(new TextEncoder().encode(word)),
-        bytes: shown(steps[0].ids),
-        merges: merges.map(step => ({ rank: step.rank, pieces: shown(step.ids) })),
-        ids: steps.at(-1).ids,
-      };
-    });
+    return this.words(text)
+      .slice(0, 64)
+      .map(word => {
+        const steps = this.mergeSteps(word),
+          merges = steps.slice(1).filter(step => step.rank !== null);
+        return {
+          word: show(new TextEncoder().encode(word)),
+          bytes: shown(steps[0].ids),
+          merges: merges.map(step => ({ rank: step.rank, pieces: shown(step.ids) })),
+          ids: steps.at(-1).ids,
+        };
+      });
   }
 }
 
@@ -102,5 +117,8 @@ function show(bytes) {
   } catch {
     return [...bytes].map(byte => (byte > 0x7f ? hex(byte) : show(new Uint8Array([byte])))).join("");
   }
-  return Array.from(text, letter => SIGNS[letter] ?? (/[\p{C}\p{Z}]/u.test(letter) ? hex(letter.codePointAt(0)) : letter)).join("");
+  return Array.from(
+    text,
+    letter => SIGNS[letter] ?? (/[\p{C}\p{Z}]/u.test(letter) ? hex(letter.codePointAt(0)) : letter),
+  ).join("");
 }

@@ -24,7 +24,9 @@ def wider(x: Tensor, columns: int) -> Tensor:
 class Spied:
     """A model in training, watched: in which mode it runs, what it is given, which rates and parameters are used."""
 
-    def __init__(self, run: Run, source: Tensor, target: Tensor, steps: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, run: Run, source: Tensor, target: Tensor, steps: int, dropout: float = 0.0, growing: bool = False
+    ) -> None:
         sizes = run.sizes
         torch.default_generator.manual_seed(1)
         self.model = run.ours["Transformer"](sizes.V, sizes.D, sizes.H, sizes.F, 1, dropout)
@@ -32,22 +34,29 @@ class Spied:
         self.rates: list[float] = []
         self.trained: set[int] = set()
         self.optimizers: list[torch.optim.Optimizer] = []
-        self.given: Any = None
+        self.widths: list[int] = []  # of the sources that the encoder was given
         self.taken = 0
-        calls = self.model.register_forward_pre_hook(self._called, with_kwargs=True)
+        # on the stacks, because a loop may call `encode` and `decode` itself
+        calls = [
+            self.model.encoder.register_forward_pre_hook(self._encoded),
+            self.model.decoder.register_forward_pre_hook(self._decoded),
+        ]
         hook = register_optimizer_step_pre_hook(self._stepped)
         try:
-            self.losses = run.train(self.model, self._batches(source, target, steps), steps, WARMUP)
+            self.losses = run.train(self.model, self._batches(source, target, steps, growing), steps, WARMUP)
         finally:
-            hook.remove()
-            calls.remove()
+            for one in (hook, *calls):
+                one.remove()
 
-    def _batches(self, source: Tensor, target: Tensor, steps: int) -> Any:
-        for _ in range(2 * steps + 2):
+    def _batches(self, source: Tensor, target: Tensor, steps: int, growing: bool) -> Any:
+        for number in range(2 * steps + 2):
             self.taken += 1
-            yield source.clone(), target.clone()
+            yield wider(source, number) if growing else source.clone(), target.clone()
 
-    def _called(self, module: Any, arguments: Any, named: Any) -> None:
+    def _encoded(self, module: Any, arguments: Any) -> None:
+        self.widths.append(arguments[0].size(1) if arguments else -1)
+
+    def _decoded(self, module: Any, arguments: Any) -> None:
         self.modes.append(module.training)
 
     def _stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -57,14 +66,20 @@ class Spied:
         self.trained |= {id(p) for group in optimizer.param_groups for p in group["params"]}
 
 
-def learned(run: Run) -> Spied:
-    """One batch, again and again; remembered, because several questions are about it."""
-    if not hasattr(run.train, "__dict__"):
-        return Spied(run, SOURCE, TARGET, STEPS)
-    found = run.train.__dict__.get("_spied")
-    if found is None:
-        found = run.train.__dict__["_spied"] = Spied(run, SOURCE, TARGET, STEPS)
+def spied(run: Run, steps: int, source: int = 0, target: int = 0, dropout: float = 0.0, growing: bool = False) -> Spied:
+    """The batch with so many more columns of padding, again and again; remembered, because several questions are
+    about it, and all are asked once more to find the cause."""
+    known = getattr(run.train, "__dict__", {}).setdefault("_spied", {})
+    key = (steps, source, target, dropout, growing)
+    if key not in known:
+        known[key] = Spied(run, wider(SOURCE, source), wider(TARGET, target), steps, dropout, growing)
+    found = known[key]
+    assert isinstance(found, Spied)
     return found
+
+
+def learned(run: Run) -> Spied:
+    return spied(run, STEPS)
 
 
 def returns_losses(run: Run) -> dict[str, Any] | None:
@@ -94,39 +109,36 @@ def starts_near_guessing(run: Run) -> dict[str, Any] | None:
 
 def learns_by_heart(run: Run) -> dict[str, Any] | None:
     """What the model says at each place of the batch it was trained on, with the right tokens before it."""
-    spied = learned(run)
-    spied.model.eval()
+    trained = learned(run)
+    trained.model.eval()
     with torch.no_grad():
-        said = spied.model(SOURCE, TARGET[:, :-1], SOURCE != PAD).argmax(-1)
+        said = trained.model(SOURCE, TARGET[:, :-1], SOURCE != PAD).argmax(-1)
     real = TARGET[:, 1:] != PAD
     share = (said == TARGET[:, 1:])[real].double().mean().item()
     if share > 0.9:
         return None
     repeats = (said == TARGET[:, :-1])[real].double().mean().item()
-    moved = len(spied.rates)
+    moved = len(trained.rates)
     return {
         "called": f"train(model, one batch again and again, {STEPS}, {WARMUP})",
         "got": f"{share:.0%} of the batch's own tokens right" + (f", {moved} updates" if moved != STEPS else ""),
         "wanted": "all of them: one batch can be learned by heart",
         "repeats": repeats,
         "updates": moved,
+        "optimizers": [type(optimizer).__name__ for optimizer in trained.optimizers],
         "offset_two": (said[:, :-1] == TARGET[:, 2:])[real[:, 1:]].double().mean().item(),
     }
 
 
 def ends_in_evaluation(run: Run) -> dict[str, Any] | None:
-    model = learned_fresh(run).model
+    model = spied(run, 3).model
     if not model.training:
         return None
     return {"got": "model.training is True afterwards", "wanted": "model.eval(): it is to be used now"}
 
 
-def learned_fresh(run: Run) -> Spied:
-    return Spied(run, SOURCE, TARGET, 2)
-
-
 def trains_in_training_mode(run: Run) -> dict[str, Any] | None:
-    modes = Spied(run, SOURCE, TARGET, 3, dropout=0.1).modes
+    modes = spied(run, 3, dropout=0.1).modes
     if modes and all(modes):
         return None
     return {"got": "the model ran in evaluation, without dropout", "wanted": "model.train() before the first step"}
@@ -149,9 +161,9 @@ def rates_follow_noam(run: Run) -> dict[str, Any] | None:
 
 
 def every_parameter_trained(run: Run) -> dict[str, Any] | None:
-    spied = learned(run)
-    missed = [name for name, parameter in spied.model.named_parameters() if id(parameter) not in spied.trained]
-    if not missed or not spied.rates:
+    watched = learned(run)
+    missed = [name for name, parameter in watched.model.named_parameters() if id(parameter) not in watched.trained]
+    if not missed or not watched.rates:
         return None
     return {
         "got": f"{missed[0]} is not in the optimizer",
@@ -169,12 +181,9 @@ def one_optimizer(run: Run) -> dict[str, Any] | None:
 
 def padding_changes_nothing(run: Run) -> dict[str, Any] | None:
     """The same batch with more padding: the same losses."""
-    plain = Spied(run, SOURCE, TARGET, 3).losses
-    for name, source, target in (
-        ("source", wider(SOURCE, 2), TARGET),
-        ("target", SOURCE, wider(TARGET, 2)),
-    ):
-        more = Spied(run, source, target, 3).losses
+    plain = spied(run, 3).losses
+    for name in ("source", "target"):
+        more = spied(run, 3, **{name: 2}).losses
         if abs(more[1] - plain[1]) > 1e-3 or abs(more[0] - plain[0]) > 1e-3:
             return {
                 "called": f"train on a batch, and on the same with two more columns of padding in the {name}",
@@ -187,10 +196,14 @@ def padding_changes_nothing(run: Run) -> dict[str, Any] | None:
 
 def batches_used(run: Run) -> dict[str, Any] | None:
     """Does each step take a batch of its own?"""
-    spied = Spied(run, SOURCE, TARGET, 5)
-    if 5 <= spied.taken <= 6 and len(spied.modes) == 5:
+    watched = spied(run, 5, growing=True)
+    seen = sorted(set(watched.widths))
+    if 5 <= watched.taken <= 6 and len(watched.modes) == 5 and len(seen) >= 5:
         return None
-    return {"got": f"{spied.taken} batches for 5 steps", "wanted": "one batch a step", "taken": spied.taken}
+    got = f"{watched.taken} batches for 5 steps"
+    if len(seen) < watched.taken:
+        got += f", and {len(seen)} of them {'was' if len(seen) == 1 else 'were'} given to the model"
+    return {"got": got, "wanted": "one batch a step", "taken": watched.taken, "seen": len(seen)}
 
 
 def asked(finding: str, ask: Any, message: str) -> Property:

@@ -61,21 +61,21 @@ MISTAKES = (
         "attention",
         "the softmax ran over the queries: columns, not rows, sum to one",
         changes=((SOFTMAX, "scores.softmax(-2) @ v"),),
-        where=r"softmax|sum\(",
+        where=r"[sS]oftmax|sum\(",
     ),
     Mistake(
         "softmax-axis",
         "attention",
         "the softmax ran over the heads; the weights over the keys must sum to one",
         changes=((SOFTMAX, "scores.softmax(1) @ v"),),
-        where=r"softmax|sum\(",
+        where=r"[sS]oftmax|sum\(",
     ),
     Mistake(
         "softmax-axis",
         "attention",
         "the softmax ran over the batch; the weights over the keys must sum to one",
         changes=((SOFTMAX, "scores.softmax(0) @ v"),),
-        where=r"softmax|sum\(",
+        where=r"[sS]oftmax|sum\(",
     ),
     Mistake(
         "softmax-missing",
@@ -83,6 +83,13 @@ MISTAKES = (
         "the scores themselves mix the values: no softmax makes weights of them",
         changes=((SOFTMAX, "scores @ v"),),
         where=r"@ ?v|matmul|einsum",
+    ),
+    Mistake(
+        "softmax-missing",
+        "attention",
+        "the scores were divided by their sum, which is no softmax: weights are positive, exp(score) over their sum",
+        changes=((SOFTMAX, "scores / scores.sum(-1, keepdim=True) @ v"),),
+        where=r"sum\(",
     ),
     Mistake(
         "softmax-overflow",

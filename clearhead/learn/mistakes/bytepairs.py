@@ -11,6 +11,16 @@ MISTAKES = (
     Mistake(
         "symbol-used-twice",
         "merge",
+        "one symbol was used twice: after a merge, go on behind it; and the last symbol, if it is not merged, stays",
+        changes=(
+            ("while i < len(ids):", "while i < len(ids) - 1:"),
+            ("i += 2  # go on behind the pair: no token is used twice", "i += 1"),
+        ),
+        where=r"\b(for|while)\b",
+    ),
+    Mistake(
+        "symbol-used-twice",
+        "merge",
         "one symbol was used twice: after a merge, go on behind it",
         changes=(("i += 2  # go on behind the pair: no token is used twice", "i += 1"),),
         where=r"\b(for|while)\b|\+= ?1",

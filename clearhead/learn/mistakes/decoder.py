@@ -195,6 +195,19 @@ MISTAKES = (
         (LOOP, LOOP + "            memory, memory_may_attend = x, None\n"),
     ),
     stack(
+        "memory-updated",
+        "each layer's result became the memory: x goes on from layer to layer, and the memory stays the encoder's",
+        (LOOP, LOOP.replace("x = layer", "memory = layer")),
+        ("        return x", "        return memory"),
+    ),
+    stack(
+        "masks-swapped",
+        "the source's padding was hidden in self-attention, which looks at the target: it belongs to cross-attention",
+        (CAUSAL, CAUSAL + " & (torch.tensor(True) if source_real is None else padding_mask(source_real))"),
+        (PADDING, "None"),
+        where=r"&|padding_mask",
+    ),
+    stack(
         "layers-parallel",
         "every layer read the input; each should read what the one before it made",
         (LOOP, "            out = layer(x, memory, may_attend, memory_may_attend)\n"),

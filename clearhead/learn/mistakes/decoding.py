@@ -86,6 +86,21 @@ MISTAKES = (
         where=r"eos",
     ),
     write(
+        "past-eos",
+        "eos was taken out, but what was written behind it is still there: cut each row at its first eos",
+        (DONE, "(target[:, -1] == eos).all()"),
+        (CUT, "[[token for token in row if token not in (bos, eos)] for row in rows]"),
+        where=r"not in|!= ?eos",
+    ),
+    write(
+        "past-eos",
+        "the rows came back as they were written: bos goes, and each row ends before its first eos",
+        (DONE, "(target[:, -1] == eos).all()"),
+        (ROWS, "target.tolist()"),
+        (CUT, "rows"),
+        where=r"return",
+    ),
+    write(
         "eos-kept",
         "eos itself was returned with the row",
         (CUT, CUT.replace("row.index(eos)]", "row.index(eos) + 1]")),
@@ -116,6 +131,12 @@ MISTAKES = (
         "the least likely token was taken",
         ("logits.argmax(-1, keepdim=True)", "logits.argmin(-1, keepdim=True)"),
         where=r"argm",
+    ),
+    write(
+        "sampled",
+        "a token was drawn by chance: greedy takes the likeliest, always",
+        ("logits.argmax(-1, keepdim=True)", "torch.multinomial(logits.softmax(-1), 1)"),
+        where=r"multinomial|sample",
     ),
     write(
         "first-row-for-all",
@@ -202,6 +223,12 @@ MISTAKES = (
         "keys and values changed places in the cache",
         ("cache[number] = k, v", "cache[number] = v, k"),
         where=r"cache",
+    ),
+    cached(
+        "cache-axis",
+        "keys and values were joined along the heads: tokens are dimension 2 of (B, H, n, d)",
+        (GROWN, GROWN.replace("dim=2", "dim=1")),
+        where=r"cat\(",
     ),
     cached(
         "cache-one-slot",

@@ -131,6 +131,12 @@ MISTAKES = (
     ),
     merge("heads-averaged", "the heads were averaged: they should stand side by side", "x.mean(1)", r"mean"),
     merge("heads-averaged", "the heads were added up: they should stand side by side", "x.sum(1)", r"sum"),
+    merge(
+        "heads-averaged",
+        "the heads were added up, and the sum repeated: they should stand side by side",
+        "x.sum(1).repeat(1, 1, x.size(1))",
+        r"sum",
+    ),
     merge("heads-lost", "only one head is left: they should stand side by side", "x[:, 0]", r"\["),
     shown("heads-lost", "merge_heads", "numbers are lost, or changed", "heads.lost", 0.6),
     merge(
@@ -140,6 +146,12 @@ MISTAKES = (
         r"cat|view|reshape|flatten",
     ),
     merge("heads-left", "the heads are still a dimension of their own: (B, S, D) is wanted", "x.transpose(1, 2)"),
+    merge(
+        "heads-left",
+        "the heads stand side by side, but a dimension of one is left where they were: (B, S, D) is wanted",
+        "x.transpose(1, 2).flatten(-2)[:, None]",
+        r"cat|chunk|split",
+    ),
     merge(
         "heads-left",
         "the heads' features are run together, but the tokens came last",

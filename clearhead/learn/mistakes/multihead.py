@@ -77,7 +77,7 @@ MISTAKES = (
     ),
     of(
         "scale-width",
-        "divided by d, not by its root",
+        "divided by d, not by its root: perhaps by the root here, and by the root again in masked_attention",
         (MIXED, "masked_attention(q / math.sqrt(q.size(-1)), k, v, may_attend)"),
         where=r"sqrt|\*\*|/",
     ),
@@ -86,6 +86,12 @@ MISTAKES = (
         "divided by the root of the number of heads, not of their width",
         (MIXED, "masked_attention(q * math.sqrt(q.size(-1) / self.heads), k, v, may_attend)"),
         where=r"sqrt|\*\*",
+    ),
+    of(
+        "heads-shared",
+        "every head looks with the first head's features: head h has those from h·d on",
+        (MIXED, "masked_attention(*(y[:, :1].expand_as(y) for y in (q, k, v)), may_attend)"),
+        where=r"slice|\[",
     ),
     of("unused-parameters", "the heads are merged, but never pass through `out`", (LAST, MERGED), where=r"return"),
     shown("unused-parameters", "`out` is never used", unused("out"), r"return"),

@@ -34,6 +34,11 @@ def kept(findings: Findings) -> float:
     return 0.4 if nothing is not None and nothing["updates"] else 0.0
 
 
+def other(findings: Findings) -> float:
+    nothing = findings.get("update.unlearned")
+    return 0.8 if nothing is not None and nothing["optimizers"] and "Adam" not in nothing["optimizers"][0] else 0.0
+
+
 MISTAKES = (
     Mistake(
         "labels-unshifted",
@@ -137,6 +142,19 @@ MISTAKES = (
         fits=found("optimizer.anew"),
     ),
     Mistake(
+        "optimizer-other",
+        "train",
+        "another optimizer than Adam, which at these rates hardly moves a Transformer",
+        changes=(
+            (
+                "torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)",
+                "torch.optim.SGD(model.parameters(), lr=0.1)",
+            ),
+        ),
+        where=r"Adam|SGD|optim",
+        fits=other,
+    ),
+    Mistake(
         "losses-as-tensors",
         "train",
         "the losses are tensors, which keep every step's graph alive: take their numbers with .item()",
@@ -168,7 +186,7 @@ MISTAKES = (
         "every step saw the first batch: take the next one each time",
         changes=(("enumerate(islice(batches, steps), 1)", "enumerate([next(iter(batches))] * steps, 1)"),),
         where=r"next|iter",
-        fits=lambda findings: 0.95 if findings.get("update.batches", {}).get("taken", 9) < 2 else 0.0,
+        fits=lambda findings: 0.95 if findings.get("update.batches", {}).get("seen", 9) < 2 else 0.0,
     ),
     Mistake(
         "batches-skipped",

@@ -1,0 +1,75 @@
+"""What is likely wrong where no mistake that the exercise knows agrees: from the error, or from when it goes wrong."""
+
+import re
+
+from clearhead.learn.exercise import Misfit
+from clearhead.learn.verdict import Likely
+
+# a pattern of the error, as Python prints its last line, and what is behind it; the first that fits
+ERRORS = {
+    r"Boolean value of Tensor": Likely(
+        "mask-truth", "`if` and `and` ask whether a whole tensor is true: `is not None` asks whether there is one"
+    ),
+    r"'Tensor' object is not callable": Likely(
+        "sublayer-called",
+        "a tensor was given where a function is wanted: hand the sub-layer itself on, or `lambda x: …`, and let it be "
+        "called there",
+    ),
+    r"ValueError: .* is not in list": Likely(
+        "eos-absent", "`index` fails where nothing is found: a row may reach `longest` without having said eos"
+    ),
+    r"ZeroDivisionError.*negative power": Likely("warmup-zero", "step 0 has no rate: steps are counted from 1"),
+    r"'(Softmax|LogSoftmax|ReLU|Dropout|Linear|Embedding)'|must be Tensor, not (Softmax|ReLU|Dropout|Linear)": Likely(
+        "module-not-called",
+        "a module was made and never called: nn.Softmax(dim=…)(x), or the function, torch.softmax(x, dim=…)",
+    ),
+    r"must be Tensor, not (float|int)": Likely(
+        "number-for-tensor", "this function of torch takes a tensor, and got a number: math has the same for numbers"
+    ),
+    r"view size is not compatible": Likely(
+        "not-contiguous",
+        "after a transpose the numbers do not lie as a view would read them: use reshape or flatten, or contiguous()",
+    ),
+    r"does not require grad|does not have a grad_fn": Likely(
+        "detached", "something on the way is cut off from the graph: .data, .detach, .item, no_grad?"
+    ),
+    r"in-?place operation": Likely(
+        "arguments-changed", "a tensor that is still needed was changed in place: make a new one"
+    ),
+    r"same dtype|scalar type|must have the same": Likely(
+        "precision-mixed",
+        "the check works in 64 bits, and a tensor made here has 32: give it the kind of the others, with .to(x) or "
+        "dtype=x.dtype",
+    ),
+    r"(RuntimeError|IndexError).*(size|shape|dimension)": Likely(
+        "shape-mismatch", "two shapes do not fit in this line: print them, and compare with the letters above"
+    ),
+}
+KINDS = {
+    "gradients": Likely("detached", "something on the way is cut off from the graph: .data, .detach, .item, no_grad?"),
+    "again": Likely("stale-state", "something is remembered from one call to the next"),
+    "arguments": Likely(
+        "arguments-changed",
+        "an operation in place (`x -= …`, `x.mul_(…)`, `x[…] = …`) changes the tensor that was given: make a new one",
+    ),
+}
+ONLY = {
+    "B = 1": Likely("batch-coupled", "rows of the batch mix: a dimension is taken for the batch"),
+    "S = T": Likely("axis-swapped", "queries and keys are mistaken for each other somewhere"),
+    "nothing is padded": Likely("padding-ignored", "the padding gets in somewhere"),
+}
+PARAMETERS = Likely(
+    "weights-mismatch",
+    "the module has other parameters than were given: their names and shapes stay, so that weights can be copied",
+)
+
+
+def guess(kind: str, only: str, error: BaseException | None) -> tuple[Likely, ...]:
+    """A cause by its pattern, or none."""
+    if isinstance(error, Misfit):
+        return (PARAMETERS,) if error.parameters else ()
+    if kind == "runs":
+        said = f"{type(error).__name__}: {error}"
+        return tuple(likely for pattern, likely in ERRORS.items() if re.search(pattern, said, re.DOTALL))[:1]
+    found = KINDS.get(kind) or ONLY.get(only)
+    return () if found is None else (found,)
