@@ -3,10 +3,11 @@
 `many.py` calls it where there is enough to merge; the machine code is kept beside this file, or where numba keeps it.
 """
 
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
 from clearhead.tokenizer.many import LONGEST, SPREADING, SYMBOL_BITS
 
@@ -17,7 +18,17 @@ _SPREADING = np.uint64(SPREADING)
 NEVER = np.int64(1 << 62)
 
 
-@njit(cache=True)
+@cache
+def compiled() -> "Callable[..., Array]":
+    """`merge_all` as machine code."""
+    from numba import njit
+    from numba.extending import register_jitable
+
+    register_jitable(_rank)
+    loop: Callable[..., Array] = njit(cache=True)(merge_all)
+    return loop
+
+
 def _rank(left: int, right: int, keys: "Array", ranks: "Array", shift: int) -> int:
     wanted = np.int64(left) << SYMBOL_BITS | np.int64(right)
     slot = np.int64((np.uint64(wanted) * _SPREADING) >> np.uint64(shift))
@@ -30,7 +41,6 @@ def _rank(left: int, right: int, keys: "Array", ranks: "Array", shift: int) -> i
     return ranks[slot]
 
 
-@njit(cache=True)
 def merge_all(symbols: "Array", ends: "Array", keys: "Array", ranks: "Array", made: "Array", shift: int) -> "Array":
     """Merge each word, in place and closed up; `ends` says where each ends, what comes back where it ends then."""
     waiting = np.empty(LONGEST + 1, np.int64)  # the rank of each symbol with the next

@@ -6,7 +6,6 @@ joins it; a symbol that has been joined to the one on its left is skipped from t
 (`clearhead[fast]`) and there is enough to merge, the same loop is compiled instead (`compiled.py`).
 """
 
-import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
@@ -68,19 +67,15 @@ def merge_many(words: list[bytes], alphabet: str, table: PairTable) -> list[str]
     symbols = symbols_of[np.frombuffer(text, np.uint8)]
     lengths = np.fromiter(map(len, words), np.int64, len(words))
     _merged_bytes += len(text)
-    if _compiled_pays():
-        from clearhead.tokenizer.compiled import merge_all
+    if _merged_bytes >= PAYS and find_spec("numba") is not None:
+        from clearhead.tokenizer.compiled import compiled
 
-        ends = merge_all(symbols, np.cumsum(lengths), table.keys, table.ranks, table.made, table.shift)
+        ends = compiled()(symbols, np.cumsum(lengths), table.keys, table.ranks, table.made, table.shift)
     else:
         symbols, ends = _in_blocks(symbols, lengths, table)
     merged = symbols[: ends[-1]].astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
     edges = [0, *ends.tolist()]
     return [merged[start:end] for start, end in pairwise(edges)]
-
-
-def _compiled_pays() -> bool:
-    return "clearhead.tokenizer.compiled" in sys.modules or (_merged_bytes >= PAYS and find_spec("numba") is not None)
 
 
 def _in_blocks(symbols: "Array", lengths: "Array", table: PairTable) -> "tuple[Array, Array]":
