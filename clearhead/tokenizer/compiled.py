@@ -29,9 +29,9 @@ def compiled() -> "Callable[..., Array]":
     return loop
 
 
-def _rank(left: int, right: int, keys: "Array", ranks: "Array", shift: int) -> int:
+def _rank(left: int, right: int, keys: "Array", ranks: "Array", shift: int) -> Any:
     wanted = np.int64(left) << SYMBOL_BITS | np.int64(right)
-    slot = np.int64((np.uint64(wanted) * _SPREADING) >> np.uint64(shift))
+    slot: Any = np.int64((np.uint64(wanted) * _SPREADING) >> np.uint64(shift))
     while keys[slot] != wanted:
         if keys[slot] < 0:
             return NEVER

@@ -93,11 +93,11 @@ def test_published_trainings_reached_a_believable_share_of_the_peak(
 def test_what_to_change_is_said() -> None:
     large = Model(2_000_000_000, 50_000_000, 100_000_000, 6e12, 5e9, 0.0, 2048)
     a100 = DEVICES["A100"]
-    plans = [plan(large, 1e9, DEVICES["T4"], 2, way) for way in ("ddp", "fsdp")]  # type: ignore[arg-type]
+    plans = [plan(large, 1e9, DEVICES["T4"], 2, way) for way in ("ddp", "fsdp")]
     said = " ".join(advice(large, DEVICES["T4"], 2, plans, True))
     assert "not even one sequence of 2048 tokens fits into 16 GB" in said
     assert "shard over 4 devices" in said
-    plans = [plan(large, 1e9, Device("d", 40e9, 1, 1, 1, ""), 4, way) for way in ("ddp", "fsdp")]  # type: ignore[arg-type]
+    plans = [plan(large, 1e9, Device("d", 40e9, 1, 1, 1, ""), 4, way) for way in ("ddp", "fsdp")]
     assert "set training.parallel = 'fsdp'" in " ".join(advice(large, a100, 4, plans, True))
     slow = [plan(MODEL, 1e9, SMALL, 4, "ddp", bits16=False, batch=1, utilisation=1.0)]
     assert "accumulate 10 or more" in " ".join(advice(MODEL, SMALL, 4, slow, False))

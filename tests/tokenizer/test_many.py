@@ -95,8 +95,13 @@ def test_special_tokens_of_a_batch_are_refused_as_ever(tokenizer: BytePair) -> N
 
 
 def test_numba_is_asked_only_when_it_pays(tokenizer: BytePair, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(compiled, "compiled", lambda: asked.append(1) or compiled.merge_all)
+    asked = []
+
+    def uncompiled() -> object:
+        asked.append(True)
+        return compiled.merge_all
+
+    monkeypatch.setattr(compiled, "compiled", uncompiled)
     monkeypatch.setattr(many, "_merged_bytes", 0)
     monkeypatch.setattr(many, "PAYS", 6)
     table = pair_table(tokenizer._merges)
