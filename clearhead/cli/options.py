@@ -21,6 +21,7 @@ Threads = Annotated[
     int | None,
     typer.Option(min=1, max=MOST_THREADS, metavar="N", help="CPU threads; chosen by model size unless given."),
 ]
+Precision = Annotated[str, typer.Option(metavar="P", help="Of the weights while decoding: float32 or int8.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that is already there.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 Settings = Annotated[

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from clearhead.cost.shapes import shaped
 
 _CPU = torch.device("cpu")
-_device_of = torch.Tensor.device.__get__  # type: ignore[attr-defined]
+_device_of = torch.Tensor.device.__get__
 
 
 class Dispatch(TorchDispatchMode):
@@ -53,7 +53,9 @@ class _AsOnCpu(TorchFunctionMode):
             return _CPU
         # who asks for the CPU does so beside a tensor that said it is there
         args = tuple("meta" if isinstance(one, torch.device) else one for one in args)
-        named = {name: "meta" if isinstance(one, torch.device) else one for name, one in (kwargs or {}).items()}
+        named: dict[str, Any] = {
+            name: "meta" if isinstance(one, torch.device) else one for name, one in (kwargs or {}).items()
+        }
         if func is F.scaled_dot_product_attention:
             return _attend(*args, **named)
         return func(*args, **named)
@@ -69,8 +71,9 @@ def _attend(
     **named: Any,
 ) -> Tensor:
     """torch's own attention, with the kernel that it would choose on the CPU."""
-    stand_ins = [None if x is None else _one_row(x) for x in (q, k, v, mask)]
-    if torch._fused_sdp_choice(*stand_ins, dropout, causal, **named) != SDPBackend.FLASH_ATTENTION.value:
+    stand_ins: list[Any] = [None if x is None else _one_row(x) for x in (q, k, v, mask)]
+    choose: Any = torch._fused_sdp_choice
+    if choose(*stand_ins, dropout, causal, **named) != SDPBackend.FLASH_ATTENTION.value:
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, causal, **named)
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill_(mask.logical_not(), -torch.inf)

@@ -101,7 +101,7 @@ def _layer_norm(x: Tensor, normalised: list[int], *_: Any) -> tuple[Tensor, Tens
 
 def _layer_norm_backward(
     gradient: Tensor, x: Tensor, normalised: list[int], mean: Tensor, scale: Tensor, weight: Any, bias: Any, *_: Any
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+) -> tuple[Tensor | None, ...]:
     return _empty(x.shape, x.dtype), *(None if one is None else _empty(one.shape, one.dtype) for one in (weight, bias))
 
 

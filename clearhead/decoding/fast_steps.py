@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clearhead.decoding.int8 import Precision, prepared_int8
 from clearhead.decoding.prepared import Preparer, is_our_decoder
 from clearhead.decoding.shared_cache import SharedCache
 from clearhead.decoding.steps import ModelSteps, Steps, left_pad, read_source
@@ -21,9 +22,9 @@ from clearhead.model.trace import recording
 class FastDecoding:
     """Holds what preparing a model made, for the next batch."""
 
-    def __init__(self, model: EncoderDecoder | DecoderOnly) -> None:
+    def __init__(self, model: EncoderDecoder | DecoderOnly, precision: Precision = "float32") -> None:
         self.model = model
-        self.prepare = Preparer()
+        self.prepare = Preparer(prepared_int8) if precision == "int8" else Preparer()
 
     def steps(self, source: Tensor | None = None, source_real: Tensor | None = None) -> Steps:
         """Decoding steps for a batch of sources, or for prompts."""

@@ -6,7 +6,7 @@ an encoder-decoder translates, a language model generates, both score, an encode
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, Literal, cast
 
@@ -20,10 +20,11 @@ from clearhead.decoding.constraints import Constraints
 from clearhead.decoding.encoder_tokens import encoder_tokens
 from clearhead.decoding.fast_steps import FastDecoding
 from clearhead.decoding.greedy import greedy, walk
+from clearhead.decoding.int8 import Precision, check_precision
 from clearhead.decoding.results import Continuation, Score, Translation
 from clearhead.decoding.sample import Sampling, sample
 from clearhead.decoding.scoring import batches, right_pad, score_pairs, score_texts
-from clearhead.decoding.steps import Hypothesis, Steps
+from clearhead.decoding.steps import Hypothesis, Steps, using_threads
 from clearhead.decoding_settings import DecodingSettings
 from clearhead.errors import InputError, require
 from clearhead.machine import pick_device
@@ -44,10 +45,15 @@ SMALL = 3_000_000  # parameters; below, a second thread costs more than it bring
 
 
 def load(
-    run: str | os.PathLike[str], checkpoint: str = "best", device: str = "auto", threads: int | None = None
+    run: str | os.PathLike[str],
+    checkpoint: str = "best",
+    device: str = "auto",
+    threads: int | None = None,
+    precision: Precision = "float32",
 ) -> "LoadedModel":
-    """The model of a run, ready to use. `checkpoint` is best, latest, average or step_N."""
+    """The model of a run, ready to use. `checkpoint` is best, latest, average or step_N; int8 is for decoding."""
     opened, place = Run(run), pick_device(device)
+    check_precision(precision, place)
     model = opened.build(checkpoint)
     tokenizer, source = opened.tokenizers(model.config)
     try:
@@ -60,7 +66,7 @@ def load(
         require(context is None or 0 < context < 1 << 31, f"data.context must be from 1 to 2^31, not {context}")
     except InputError as error:
         raise InputError(f"{opened.path / CONFIG}: {error}") from None
-    rest = (settings, documents, context, str(place), threads, str(opened.path), source)
+    rest = (settings, documents, context, str(place), threads, str(opened.path), source, precision)
     if "labels" in tables["data"]:
         from clearhead.decoding.classify import Classifier  # is made of what stands below
 
@@ -84,6 +90,7 @@ class LoadedModel:
         threads: int | None = None,  # None: one for a small model, otherwise what torch has
         name: str = "the model",
         source_tokenizer: Tokenizer | None = None,  # where the source has a vocabulary of its own
+        precision: Precision = "float32",
     ) -> None:
         self.model = model.to(device).eval()
         self.tokenizer = tokenizer
@@ -92,6 +99,7 @@ class LoadedModel:
         self.documents, self.context = documents, context
         self.device, self.name = torch.device(device), name
         small = sum(parameter.numel() for parameter in model.parameters()) < SMALL
+        self.precision = precision
         self._fast: FastDecoding | None = None
         most = f"threads must be between 1 and {MOST_THREADS}, not {threads}"
         require(threads is None or 1 <= threads <= MOST_THREADS, most)
@@ -381,17 +389,8 @@ class LoadedModel:
 
     def _steps(self, source: Tensor | None = None, source_real: Tensor | None = None) -> Steps:
         if self._fast is None:  # on first use: a model that is only scored needs no second copy of its weights
-            self._fast = FastDecoding(cast(EncoderDecoder | DecoderOnly, self.model))
+            self._fast = FastDecoding(cast(EncoderDecoder | DecoderOnly, self.model), self.precision)
         return self._fast.steps(source, source_real)
 
-    @contextmanager
-    def _threads(self) -> Iterator[None]:
-        before = torch.get_num_threads()
-        if self.device.type != "cpu" or before == self.threads:
-            yield
-            return
-        torch.set_num_threads(self.threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+    def _threads(self) -> AbstractContextManager[None]:
+        return using_threads(self.threads, self.device)

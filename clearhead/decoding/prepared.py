@@ -7,7 +7,7 @@ own code. What is not known exactly (a subclass, a hook, another attention) stay
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -249,7 +249,8 @@ class Preparer:
     """Prepares a model anew for every batch, so that it is always the model as it is now. The structure is cheap to
     copy; a matrix is stored anew only when its weights have changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Callable[[Tensor, Tensor | None], PreparedLinear] = PreparedLinear) -> None:
+        self.store = store  # a weight and a bias, as a linear map that reads them fast
         self.kept: dict[tuple[float, ...], tuple[Fingerprint, PreparedLinear]] = {}
         self.used: dict[tuple[float, ...], tuple[Fingerprint, PreparedLinear]] = {}
 
@@ -296,10 +297,10 @@ class Preparer:
         if kept is None or not kept[0].fits():
             biases = [bias.detach() * factor for _, bias, factor in maps if bias is not None]
             if len(maps) == 1 and maps[0][2] == 1:
-                linear = PreparedLinear(maps[0][0].detach(), None if maps[0][1] is None else maps[0][1].detach())
+                linear = self.store(maps[0][0].detach(), None if maps[0][1] is None else maps[0][1].detach())
             else:
                 weight = torch.cat([weight.detach() * factor for weight, _, factor in maps])
-                linear = PreparedLinear(weight, torch.cat(biases) if biases else None)
+                linear = self.store(weight, torch.cat(biases) if biases else None)
             kept = Fingerprint(weights), linear
         self.used[key] = kept
         return kept[1]

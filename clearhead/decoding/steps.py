@@ -5,7 +5,8 @@ chooses, and goes on with the chosen tokens. Rows that have finished leave, rows
 read first here is `ModelSteps`, on the model as it is and its KV cache; `fast_steps.py` holds its fast twin.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -125,3 +126,17 @@ def left_pad(prompts: Sequence[Sequence[int]], device: torch.device | None = Non
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     real = torch.arange(longest, device=device) >= longest - lengths[:, None]
     return tokens, real
+
+
+@contextmanager
+def using_threads(count: int, device: torch.device) -> Iterator[None]:
+    """So many threads of torch inside this, where it computes on the CPU."""
+    before = torch.get_num_threads()
+    if device.type != "cpu" or before == count:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

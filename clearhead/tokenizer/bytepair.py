@@ -8,12 +8,14 @@ Text is mostly words seen before, so a dictionary remembers what each became, an
 import random
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from typing import TypeVar
 
 from clearhead.errors import InputError
-from clearhead.tokenizer.base import Tokenizer, check_dropout, check_special
+from clearhead.tokenizer.base import Allowed, Tokenizer, check_dropout, check_special
+from clearhead.tokenizer.many import PairTable, merge_many, pair_table
 from clearhead.tokenizer.merge import (
     LONG,
     Merges,
@@ -26,6 +28,9 @@ from clearhead.tokenizer.merge import (
 from clearhead.tokenizer.split import Splitter
 
 Merge = tuple[bytes, bytes]
+
+MANY = 4096  # characters of a text, or bytes of unseen words, from which on words are merged many at a time
+GROUP = 1 << 20  # characters of a batch that are worked on together
 
 UTF32 = f"utf-32-{sys.byteorder[0]}e"
 
@@ -102,16 +107,61 @@ class BytePair(Tokenizer):
         """
         if self.forms:
             text = self.formed(text)
-        look_up: Callable[[str], str] = self._words.__getitem__
         if dropout:
             chance = check_dropout(dropout, generator)
             look_up = partial(self._encode_with_dropout, dropout=dropout, generator=chance)
+            try:
+                return _as_ids("".join(map(look_up, self._split(text))))
+            except UnicodeEncodeError:
+                return _as_ids("".join(map(look_up, self._split(_without_surrogates(text)))))
+        words = self._split(text)
+        if len(text) >= MANY:
+            self._merge_unseen(words)
         try:
-            symbols = "".join(map(look_up, self._split(text)))
+            return _as_ids("".join(map(self._words.__getitem__, words)))
         except UnicodeEncodeError:
-            symbols = "".join(map(look_up, self._split(_without_surrogates(text))))
-        # every symbol is chr(id), so in UTF-32 the string is already the array of its ids
-        return memoryview(symbols.encode(UTF32, "surrogatepass")).cast("I").tolist()
+            return _as_ids("".join(map(self._words.__getitem__, self._split(_without_surrogates(text)))))
+
+    def encode_batch(self, texts: Iterable[str], allowed_special: Allowed = ()) -> list[list[int]]:
+        """The ids of each text, as `encode` gives them; words never seen are merged for many texts at once."""
+        ids: list[list[int]] = []
+        for group in _groups(texts):
+            if self.special and any(map(self._special_pattern.search, group)):
+                ids += [self.encode(text, allowed_special) for text in group]
+            else:
+                ids += self._encode_group(group)
+        return ids
+
+    def _encode_group(self, texts: list[str]) -> list[list[int]]:
+        cut = list(map(self._split, map(self.formed, texts) if self.forms else texts))
+        self._merge_unseen(chain.from_iterable(cut))
+        look_up, ids = self._words.__getitem__, []
+        for text, words in zip(texts, cut, strict=True):
+            try:
+                ids.append(_as_ids("".join(map(look_up, words))))
+            except UnicodeEncodeError:
+                ids.append(self.encode_ordinary(text))
+        return ids
+
+    def _merge_unseen(self, words: Iterable[str]) -> None:
+        """Fill the cache with the words that it lacks, if there are enough of them to be merged at once."""
+        distinct = set(words)
+        unseen = distinct.difference(self._words)
+        if len(self._words) + len(unseen) > self._words.LIMIT:
+            self._words.clear()
+            unseen = distinct
+        waiting: list[str] = []
+        spelled: list[bytes] = []
+        for word in unseen:
+            try:
+                data = word.encode("utf-8", "surrogateescape")
+            except UnicodeEncodeError:
+                continue  # whoever asks for this word is told
+            if len(word) < LONG and data not in self._whole:
+                waiting.append(word)
+                spelled.append(data)
+        if sum(map(len, spelled)) >= MANY:
+            self._words.update(zip(waiting, merge_many(spelled, self._alphabet, self._pair_table), strict=True))
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """The ids of any bytes, also of such as are no UTF-8; `decode_bytes` gives them back."""
@@ -169,6 +219,10 @@ class BytePair(Tokenizer):
     def _encode_word(self, word: str) -> str:
         data = word.encode("utf-8", "surrogateescape")
         return self._whole.get(data) or merge("".join(map(self._alphabet.__getitem__, data)), self._merges)
+
+    @cached_property
+    def _pair_table(self) -> PairTable:
+        return pair_table(self._merges)
 
     @cached_property
     def _whole(self) -> dict[bytes, str]:
@@ -232,6 +286,25 @@ def _symbol_merges(vocabulary: dict[bytes, int], merges: Sequence[Merge]) -> Mer
         made.append(chr(vocabulary[left + right]))
         ranks[pair] = rank
     return Merges(pairs, made, ranks)
+
+
+def _as_ids(symbols: str) -> list[int]:
+    """Every symbol is chr(id), so in UTF-32 the string is already the array of its ids."""
+    return memoryview(symbols.encode(UTF32, "surrogatepass")).cast("I").tolist()
+
+
+def _groups(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Texts in groups of about GROUP characters."""
+    group: list[str] = []
+    size = 0
+    for text in texts:
+        group.append(text)
+        size += len(text)
+        if size >= GROUP:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def _without_surrogates(text: str) -> str:

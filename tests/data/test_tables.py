@@ -239,6 +239,7 @@ def test_small_letters_and_forms_belong_to_the_tokenizer(write: Write, tmp_path:
     assert again.unk_id not in again.encode_ordinary("THE ﬁRST CAFÉ")
     pieces = build(DataSettings(tsv=write("t.tsv", rows)), asked=TokenizerSettings(vocab_size=300, lowercase=True))
     assert pieces.tokenizer.decode(pieces.tokenizer.encode("DAS Erste")) == "das erste"
+    assert pieces.tokenizer.encode_batch(["DAS Erste"]) == [pieces.tokenizer.encode("das erste")]
     with pytest.raises(InputError, match=r"tokenizer.lowercase and normalize are for one that is learned"):
         TokenizerSettings(path="tokenizer.json", lowercase=True)
 

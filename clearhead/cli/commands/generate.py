@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli.filter import Filter, for_screen
-from clearhead.cli.options import AsJson, Checkpoint, Device, RunFolder, Settings, Threads, chosen_settings, finite
+from clearhead.cli.options import (
+    AsJson,
+    Checkpoint,
+    Device,
+    Precision,
+    RunFolder,
+    Settings,
+    Threads,
+    chosen_settings,
+    finite,
+)
 from clearhead.decoding_settings import MOST
 from clearhead.errors import InputError
 from clearhead.ranges import MOST as COUNTABLE
@@ -50,6 +60,7 @@ def generate(
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = None,
+    precision: Precision = "float32",
 ) -> None:
     """Continue a text. One prompt is written out as it grows; with --prompts, each line is continued in one line.
 
@@ -70,7 +81,7 @@ def generate(
         raise InputError(f"PROMPT {prompt!r} and --prompts {prompts}: give one of them")
     if interactive:
         refuse_others(prompt, prompts, samples, as_json)
-    model = load(run, checkpoint, device, threads)
+    model = load(run, checkpoint, device, threads, precision)  # type: ignore[arg-type]  # load checks it
     model.model_of_kind("decoder", "generate")
     changes = {
         **chosen_settings(set_),

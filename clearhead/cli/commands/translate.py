@@ -12,6 +12,7 @@ from clearhead.cli.options import (
     Checkpoint,
     Device,
     InputFile,
+    Precision,
     RunFolder,
     Settings,
     Threads,
@@ -49,6 +50,7 @@ def translate(
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = None,
+    precision: Precision = "float32",
 ) -> None:
     """Translate line by line: one line in is one line out, and an empty line stays empty. In a terminal, without a
     file, it is a prompt with history, and with --beam-size 1 the answer appears as it is written.
@@ -70,7 +72,7 @@ def translate(
     from clearhead.decoding.load import load
     from clearhead.decoding.streaming import stream_translation
 
-    model = load(run, checkpoint, device, threads)
+    model = load(run, checkpoint, device, threads, precision)  # type: ignore[arg-type]  # load checks it
     model.model_of_kind("encoder-decoder", "translate")
     changes = {**chosen_settings(set_), "length_penalty": length_penalty}
     if beam_size is not None:
