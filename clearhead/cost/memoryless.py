@@ -61,6 +61,10 @@ class _AsOnCpu(TorchFunctionMode):
         return func(*args, **named)
 
 
+def _elsewhere(argument: Any) -> Any:
+    return "meta" if isinstance(argument, torch.device) else argument
+
+
 def _attend(
     q: Tensor,
     k: Tensor,
