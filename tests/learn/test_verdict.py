@@ -104,7 +104,7 @@ def test_what_is_given_is_named() -> None:
         (("masks",), {"mask": scaled}, "mask"),
     ):
         with pytest.raises(InputError, match=said):
-            learn.check(*arguments, **named)  # type: ignore[arg-type]
+            learn.check(*arguments, **named)  # type: ignore[arg-type, operator]
 
 
 def test_notebooks_are_valid_and_hold_the_course(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_failure_is_shrunk_to_the_same_failure() -> None:
     """At size 1 this product would fit, and another line would fail."""
 
     def attention(q: Tensor, k: Tensor, v: Tensor) -> Any:
-        return nn.Softmax(q @ k) @ v  # type: ignore[arg-type]
+        return nn.Softmax(q @ k) @ v  # type: ignore[arg-type, operator]
 
     verdict = learn.check("attention", attention)
     assert verdict.kind == "runs"
@@ -134,7 +134,7 @@ def test_a_failure_is_shrunk_to_the_same_failure() -> None:
 
 def test_errors_are_told_with_their_cause() -> None:
     def uncalled(q: Tensor, k: Tensor, v: Tensor) -> Any:
-        return nn.Softmax(q @ k.mT) @ v  # type: ignore[arg-type]
+        return nn.Softmax(q @ k.mT) @ v  # type: ignore[arg-type, operator]
 
     def single(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return (q.float() @ k.mT).softmax(-1) @ v

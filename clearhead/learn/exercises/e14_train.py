@@ -182,8 +182,8 @@ def one_optimizer(run: Run) -> dict[str, Any] | None:
 def padding_changes_nothing(run: Run) -> dict[str, Any] | None:
     """The same batch with more padding: the same losses."""
     plain = spied(run, 3).losses
-    for name in ("source", "target"):
-        more = spied(run, 3, **{name: 2}).losses
+    for name, columns in (("source", (2, 0)), ("target", (0, 2))):
+        more = spied(run, 3, *columns).losses
         if abs(more[1] - plain[1]) > 1e-3 or abs(more[0] - plain[0]) > 1e-3:
             return {
                 "called": f"train on a batch, and on the same with two more columns of padding in the {name}",
