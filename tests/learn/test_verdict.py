@@ -104,7 +104,7 @@ def test_what_is_given_is_named() -> None:
         (("masks",), {"mask": scaled}, "mask"),
     ):
         with pytest.raises(InputError, match=said):
-            learn.check(*arguments, **named)  # type: ignore[arg-type, operator]
+            learn.check(*arguments, **named)  # type: ignore[arg-type]
 
 
 def test_notebooks_are_valid_and_hold_the_course(tmp_path: Path) -> None:
