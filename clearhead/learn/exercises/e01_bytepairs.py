@@ -74,6 +74,7 @@ EXERCISE = Exercise(
         merging([3, 1], (1, 2), 256),
         merging([2, 1, 2], (1, 2), 256),
         merging([1, 2, 1, 2], (1, 2), 256),
+        merging([11, 2, 1, 25, 1, 2], (1, 2), 256),
         merging([], (1, 2), 256),
         Trial("merge", random_merge, sizes=SMALL, gradients=False),
         Trial("merge", random_merge, sizes={"N": 40, "L": 2}, gradients=False),

@@ -62,6 +62,16 @@ MISTAKES = (
         where=r"break|return|index",
     ),
     Mistake(
+        "numbers-as-text",
+        "merge",
+        "the numbers were written as a text and the pair sought in it: there 1 2 is also found in 11 2, or in 1 25",
+        text="""def merge(ids, pair, new):
+    text = " ".join(map(str, ids)).replace(f"{pair[0]} {pair[1]}", str(new))
+    return [int(piece) for piece in text.split()]
+""",
+        where=r"replace|re\.sub|join",
+    ),
+    Mistake(
         "pair-either-way",
         "merge",
         "a pair has an order: (1, 2) is not (2, 1)",
