@@ -23,7 +23,7 @@ MISTAKES = (
         "merge",
         "one symbol was used twice: after a merge, go on behind it",
         changes=(("i += 2  # go on behind the pair: no token is used twice", "i += 1"),),
-        where=r"\b(for|while)\b|\+= ?1",
+        where=r"\+= ?1|\bfor\b",
     ),
     Mistake(
         "symbol-used-twice",
@@ -116,7 +116,7 @@ MISTAKES = (
         "learn_merges",
         "each word was counted once: count a pair as often as its word occurs",
         changes=(("times[pair] += occurs", "times[pair] += 1"),),
-        where=r"\+= ?1|Counter",
+        where=r"\+= ?1|Counter\(.+\)|update\(",
     ),
     Mistake(
         "not-counted-again",

@@ -218,6 +218,12 @@ MISTAKES = (
         changes=((FILL, "scores.masked_fill(may_attend.logical_not_(), -math.inf)"),),
         where=r"_\(",
     ),
+    Mistake(  # where none of those below agrees: told by the rows alone
+        "softmax-axis",
+        "masked_attention",
+        "the weights of a query do not sum to one: the softmax must run over the keys, the last dimension",
+        where=r"softmax",
+    ),
     Mistake(
         "softmax-axis",
         "masked_attention",

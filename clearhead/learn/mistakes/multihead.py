@@ -268,7 +268,7 @@ MISTAKES = (
     ),
     of("merge-missing", "merge the heads before `out`", (MERGED, MIXED), where=r"self\.out"),
     of(
-        "split-too-early",
+        "merged-too-late",
         "a linear map was given the features of one head: merge the heads before `out`",
         (LAST, f"merge_heads(self.out({MIXED}))"),
         where=r"self\.out",
