@@ -145,8 +145,8 @@ class App:
             await self._fail(to, busy.status, busy.why, retry_after=str(busy.seconds))
         except InputError as mistake:
             await self._fail(to, 400, str(mistake))
-        except (TimeoutError, Gone):
-            pass  # whoever does not read, or is not there, cannot be told
+        except (TimeoutError, Gone, asyncio.CancelledError):
+            pass  # whoever does not read, or is not there, cannot be told; nor when the server has to end
         except Failed:
             await self._fail(to, 500, BROKEN)
         except Exception:

@@ -5,6 +5,7 @@ process ends with status 0 (130 after Ctrl-C). A second Ctrl-C ends it at once.
 """
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -125,6 +126,8 @@ def serve(app: App, sockets: list[socket.socket], ready: Callable[[], None] = la
             ready()
 
         def handle_exit(self, sig: int, frame: Any) -> None:
+            if self.should_exit and sig == signal.SIGINT:
+                os._exit(130)  # at once; there is nothing that could be left half written
             app.worker.drain()
             super().handle_exit(sig, frame)
 
