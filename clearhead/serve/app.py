@@ -119,7 +119,14 @@ class App:
         """Texts become tokens; long ones beside the loop, so that the streams of others go on meanwhile."""
         if len(body) < LONG:
             return work()
-        return await asyncio.get_running_loop().run_in_executor(self.reader, work)
+        try:
+            async with asyncio.timeout(self.settings.deadline):
+                return await asyncio.get_running_loop().run_in_executor(self.reader, work)
+        except TimeoutError:
+            raise self._late() from None
+
+    def _late(self) -> Refused:
+        return Refused(504, f"not finished within {self.settings.deadline:g} seconds")
 
     async def _answered(self, scope: Any, receive: Any, to: Answer) -> None:
         """One answer, whatever happens; nothing of a traceback leaves the terminal."""
@@ -243,7 +250,7 @@ class App:
             while True:
                 number, what = await events.get()
                 if what is LATE:
-                    raise Refused(504, f"not finished within {self.settings.deadline:g} seconds")
+                    raise self._late()
                 if isinstance(what, Exception):
                     raise what
                 yield number, what

@@ -277,6 +277,22 @@ def test_long_texts_are_read_beside_the_loop(runs: list[Path], monkeypatch: pyte
     talk(served, work)
 
 
+def test_the_deadline_holds_for_reading_too(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    served = open_runs([str(runs[1])], threads=1)
+    go_on = threading.Event()
+    loaded: Any = served["text"].loaded
+    monkeypatch.setattr(loaded, "prompt", lambda text: go_on.wait(20) and [])
+
+    async def work(app: App) -> None:
+        clients = [Client(app, "/v1/completions", {"model": "text", "prompt": "x" * 3000}) for _ in range(3)]
+        await asyncio.wait([asyncio.ensure_future(one.run()) for one in clients], timeout=10)
+        go_on.set()
+        assert [one.status for one in clients] == [504] * 3
+        assert clients[2].json()["error"]["message"] == "not finished within 0.3 seconds"
+
+    talk(served, work, deadline=0.3)
+
+
 @pytest.mark.parametrize("form", ["gnmt", "power"])
 def test_no_penalty_that_may_be_asked_for_is_beyond_numbers(form: Any) -> None:
     """In the longest translation that a run may allow."""
