@@ -98,7 +98,7 @@ def serve(
 
     app = App(
         served,
-        Gate(names(address, port, allow_host or []), token, frozenset(cors or ())),
+        Gate(names(address, port, allow_host or []), token, frozenset(origin.lower() for origin in cors or ())),
         Settings(queue, deadline, context, log, log_bodies),
         page_app(str(runs[0]), port, checkpoint, device, threads) if with_page else None,
     )
