@@ -52,7 +52,7 @@ VERDICTS = {
 
 # the lines beside each step of view 3: file, and the first and last line as they begin there
 CODE: dict[str, tuple[str, str, str]] = {
-    "tokens": ("tokenizer/bytepair.py", 'symbols = "".join(map(look_up, self._split(text)))', ""),
+    "tokens": ("tokenizer/bytepair.py", 'return _as_ids("".join(map(look_up, self._split(text))))', ""),
     "embedding": ("model/embedding.py", 'x = tap("tokens"', 'x = x + tap("positions"'),
     "norm": ("model/norm.py", "wide = x.to(", "normal = (centred"),
     "rms": ("model/norm.py", "mean_square = (wide", "return (wide / torch.sqrt(mean_square"),

@@ -68,7 +68,8 @@ def page_of(
     model = session.model()
     del model["path"]  # where the run lay is nobody else's business
     first = text if text is not None else (model["examples"] or [""])[0]
-    made = session.read(PassRequest(first))  # also: a text that cannot be read is refused before anything is written
+    most = 24 if loaded.model.config.kind == "decoder" else None  # as many as the page asks for
+    made = session.read(PassRequest(first, max_tokens=most))  # also: a text that cannot be read is refused before anything is written
     carried: dict[str, Any] = {"model": model, "training": session.training(), "first": made["text"], "begin": begin}
     alive = can_be_alive(loaded)
     if alive:

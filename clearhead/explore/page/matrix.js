@@ -6,6 +6,8 @@ import { f } from "./numbers.js";
 
 const LENS = 24,
   SPOT = 9; // cells of the lens in each direction, and their pixels
+const LETTERS = 5, // of a label
+  BARE = 8; // pixels beside a head without labels
 const ratio = () => Math.min(3, window.devicePixelRatio || 1);
 
 /** A canvas of so many pixels of the page, and its drawing context. */
@@ -88,26 +90,27 @@ function hatch(context, { shape: [rows, columns], hidden }, x, y, cell) {
   context.restore();
 }
 
-/** Where things stand in the opened head: to 32 tokens with labels, to 64 with slanted ones, beyond without. */
-export function layout(rows, columns, room) {
-  const most = Math.max(rows, columns),
-    longest = most <= 32 ? 46 : most <= 64 ? 52 : 8;
-  const space = Math.max(80, room - longest - 4),
-    fits = space / columns;
+/** Where things stand in the opened head: to 32 tokens with labels (slanted, if they are too long for a cell), to 64
+ *  with slanted ones, beyond without, and without where there is no room for any. */
+export function layout({ rows, columns }, room) {
+  const most = Math.max(rows.length, columns.length),
+    letters = tokens => Math.min(LETTERS, Math.max(...tokens.map(({ text }) => [...short(text)].length)));
+  const wide = most <= 64 ? Math.round(letters(rows) * 9.2) + 12 : BARE,
+    space = Math.max(80, room - wide - (most <= 64 ? LETTERS * 4 : 4)),
+    fits = space / columns.length;
   const cell =
     most <= 32
       ? Math.max(8, Math.min(30, Math.floor(fits)))
       : most <= 64
         ? Math.min(10, fits)
         : Math.min(fits, Math.min(space, 640) / most);
-  return {
-    x: longest,
-    y: most <= 32 ? 30 : most <= 64 ? 44 : 8,
-    cell,
-    labels: most <= 32 ? "all" : most <= 64 ? "slanted" : "none",
-    width: longest + columns * cell + 4,
-    height: (most <= 32 ? 30 : most <= 64 ? 44 : 8) + rows * cell + 4,
-  };
+  const upright = most <= 32 && letters(columns) <= Math.max(1, Math.floor(cell / 8.5)),
+    labels = most > 64 || cell < 8 ? "none" : upright ? "all" : "slanted";
+  const x = labels === "none" ? BARE : wide,
+    lean = letters(columns) * 6, // how high and how far to the side a slanted label goes
+    y = { none: BARE, all: 30, slanted: lean + 14 }[labels];
+  const beyond = labels === "slanted" ? Math.max(4, lean - cell / 2) : 4;
+  return { x, y, cell, labels, width: x + columns.length * cell + beyond, height: y + rows.length * cell + 4 };
 }
 
 /** The opened head without what is chosen in it. */
@@ -116,12 +119,11 @@ export function drawHead(head, sides, place) {
   paint(context, head, place.x, place.y, place.cell);
   context.textBaseline = "middle";
   context.fillStyle = css("--ink");
-  const size = place.labels === "all" ? Math.min(15, place.cell * 0.62) : 10;
-  context.font = `${Math.max(10, size)}px ${css("--mono")}`;
+  context.font = `${place.cell < 12 ? 10 : Math.max(12, Math.min(15, place.cell * 0.62))}px ${css("--mono")}`;
   if (place.labels === "none") return canvas;
   sides.rows.forEach(({ text }, i) => {
     context.textAlign = "right";
-    context.fillText(cut(text, 5), place.x - 6, place.y + (i + 0.5) * place.cell);
+    context.fillText(cut(text, LETTERS), place.x - 6, place.y + (i + 0.5) * place.cell);
   });
   sides.columns.forEach(({ text }, j) => {
     const x = place.x + (j + 0.5) * place.cell;
@@ -133,7 +135,7 @@ export function drawHead(head, sides, place) {
       context.translate(x, place.y - 4);
       context.rotate(-Math.PI / 4);
       context.textAlign = "left";
-      context.fillText(cut(text, 6), 0, 0);
+      context.fillText(cut(text, LETTERS), 0, 0);
       context.restore();
     }
   });
