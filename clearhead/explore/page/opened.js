@@ -1,7 +1,7 @@
 // One head, opened: its weights with labels, a cross-hair, a legend, and what can be done with it.
 import { isDark, ramp, rgb } from "./colour.js";
 import { h, say } from "./dom.js";
-import { copied, drawHead, drawOver, sheet } from "./matrix.js";
+import { copied, darkest, drawHead, drawOver, isLong, sheet } from "./matrix.js";
 import { clamp, f } from "./numbers.js";
 
 const bases = new Map();
@@ -43,7 +43,7 @@ export function opened(app, pass, sides, head, place, full, worth) {
       { class: "legend" },
       "0",
       rampBar(),
-      "1",
+      isLong(head) ? `${f(darkest(head, true), 2)}: this head’s largest` : "1",
       sides.kind === "self" && [h("span", { class: "hatch" }), "masked: may not look"],
     ),
     h(
@@ -104,8 +104,8 @@ function wire(canvas, { set }, head, sides, place, { off, words, rows, columns }
     drawOver(canvas, head, dragged && spot ? { ...sides, ...spot } : sides, place, { silenced: off, spot });
   const cell = event => {
     const box = canvas.getBoundingClientRect(),
-      column = Math.floor((event.clientX - box.left - place.x) / place.cell),
-      row = Math.floor((event.clientY - box.top - place.y) / place.cell);
+      column = Math.floor((event.clientX - box.left - place.x) / place.wide),
+      row = Math.floor((event.clientY - box.top - place.y) / place.high);
     return row >= 0 && row < rows && column >= 0 && column < columns ? { row, column } : null;
   };
   const follow = next => {

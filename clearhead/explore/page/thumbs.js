@@ -2,7 +2,7 @@
 // worth for this text. Of long texts a head is shrunk by the maximum, never the mean: a sharp cell must survive.
 import { isDark } from "./colour.js";
 import { h, narrow } from "./dom.js";
-import { copied, paint, sheet } from "./matrix.js";
+import { copied, darkest, isLong, paint, sheet } from "./matrix.js";
 import { clamp, f } from "./numbers.js";
 import { hiddenBy, titleOf } from "./work.js";
 
@@ -129,12 +129,16 @@ const brackets = (row, by, order) =>
     order(a[0], b[0]),
   );
 
-function picture({ name, picture: head }, pass, size) {
+function picture({ name, path, picture: head }, pass, size) {
   const key = `${pass.id} ${name} ${size} ${isDark()}`;
   if (!painted.has(key)) {
     if (painted.size > 2000) painted.clear();
-    const { canvas, context } = sheet(size, size);
-    paint(context, head, 0, 0, size / Math.max(...head.shape));
+    const { canvas, context } = sheet(size, size),
+      long = isLong({ shape: pass.tensors.find(one => one.name === `${path}.weights`).shape.slice(-2) });
+    const [rows, columns] = head.shape,
+      oblong = Math.max(rows, columns) > 3 * Math.min(rows, columns),
+      cell = size / Math.max(rows, columns);
+    paint(context, head, 0, 0, oblong ? size / columns : cell, oblong ? size / rows : cell, darkest(head, long));
     painted.set(key, canvas);
   }
   return copied(painted.get(key));
