@@ -61,6 +61,9 @@ def test_a_visit_to_every_view(opened: Opened) -> None:
     weight, score = (float(taken[f"{path}.{name}"][0, int(head) - 1, 1, 2]) for name in ("weights", "scores"))
     assert number(page.locator("#share").inner_text()) == pytest.approx(weight, abs=5.1e-4)
     assert number(page.locator("#score").inner_text()) == pytest.approx(score, abs=6e-4)
+    first = page.locator(".st").first.inner_text()  # how this run's tokenizer does it, not how another does
+    assert "text → integers → ids" in first
+    assert "ids.append(len(self.special) + int(digits))" in first
 
     page.click("nav.tabs a[data-key=switch]")
     settled(page)
