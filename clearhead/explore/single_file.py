@@ -50,7 +50,8 @@ class Page:
         write_whole(path, self.html)
 
     def _repr_html_(self) -> str:
-        shown = html.escape(self.html, quote=True)
+        # ASCII alone, so that the policy's digests hold whatever encoding the notebook is read in
+        shown = html.escape(self.html, quote=True).encode("ascii", "xmlcharrefreplace").decode()
         frame = 'style="width: 100%; height: 900px; border: 1px solid #8888" sandbox="allow-scripts allow-downloads"'
         return f'<iframe title="clearhead explore" srcdoc="{shown}" {frame}></iframe>'
 

@@ -51,7 +51,8 @@ async function update() {
     const said = app.state.text ? settle(within(app.state, work.shown(app.state))) : [];
     if (app.state.text && app.state.lookAt) await lookAtHeaviest();
     if (mine !== reading) return;
-    history.replaceState(null, "", address(app.state));
+    // whole, because in a notebook's frame what is relative belongs to the notebook
+    history.replaceState(null, "", location.href.replace(/#.*$/s, "") + address(app.state));
     redraw();
     return said;
   } catch (refusal) {
