@@ -100,6 +100,24 @@ def test_a_notebook_shows_it_in_a_frame(session: Session) -> None:
     assert 'sandbox="allow-scripts allow-downloads"' in shown
 
 
+def test_it_computes_in_the_frame_of_a_notebook(chromium: Any, session: Session, tmp_path: Path) -> None:
+    cell = page_of("", "the cat", session=session)._repr_html_()
+    (tmp_path / "notebook.html").write_text(f"<!doctype html><title>notebook</title>{cell}")
+    shown, said = opened(chromium, tmp_path / "notebook.html")
+    inside = shown.frame_locator("iframe")
+    inside.locator("#bars .bar").first.wait_for()
+    inside.locator("#q").fill("a dog")
+    inside.locator("button.main").click()
+    wanted = [token["text"] for token in session.read(PassRequest("a dog"))["source"]]
+    inside.locator(f".toks .tok:has-text('{wanted[0]}')").first.wait_for()
+    assert inside.locator(".toks").first.locator(".tok").all_inner_texts() == wanted
+    inside.locator("nav.tabs a[data-key=look]").click()
+    inside.locator("#silence").click()
+    inside.locator("#scoring").wait_for()
+    assert not said, said
+    shown.close()
+
+
 def test_a_big_model_is_stored_as_one_pass(
     chromium: Any, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

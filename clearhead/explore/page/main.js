@@ -28,7 +28,7 @@ const NAMES = {
 const DRAW = { write: drawWrite, look: drawLook, cell: drawCell, switch: drawSwitch, layers: drawLayers };
 const source = await openSource(),
   model = await source.model(),
-  work = new Work(source);
+  work = new Work(source, model.kind);
 const app = { state: fresh(), work, model, source, set, weights: null, redraw };
 let waiting = 0,
   reading = 0,
@@ -48,13 +48,16 @@ async function update() {
     if (app.state.text) await work.read(app.state);
     if (mine !== reading) return;
     byId("problem").textContent = "";
-    if (app.state.text) settle(within(app.state, work.shown(app.state)));
+    const said = app.state.text ? settle(within(app.state, work.shown(app.state))) : [];
     if (app.state.text && app.state.lookAt) await lookAtHeaviest();
     if (mine !== reading) return;
-    history.replaceState(null, "", address(app.state));
+    // whole, because in a notebook's frame what is relative belongs to the notebook
+    history.replaceState(null, "", location.href.replace(/#.*$/s, "") + address(app.state));
     redraw();
+    return said;
   } catch (refusal) {
     if (mine === reading) trouble(refusal);
+    return null;
   } finally {
     clearTimeout(dim);
     if (mine === reading) document.body.classList.remove("busy");
@@ -91,6 +94,7 @@ function trouble(refusal) {
 function settle({ state, said }) {
   app.state = state;
   if (said.length) say(said.join("; "));
+  return said;
 }
 
 function redraw() {
@@ -152,6 +156,10 @@ function drawTabs() {
       ),
     ),
   );
+  const tabs = byId("tabs"),
+    here = tabs.querySelector("[aria-current]");
+  if (here && tabs.scrollWidth > tabs.clientWidth)
+    tabs.scrollLeft = here.offsetLeft - tabs.offsetLeft - (tabs.clientWidth - here.offsetWidth) / 2;
 }
 
 function drawEmpty() {
@@ -201,8 +209,9 @@ function open(words) {
     wrong = [...began.said, ...fitted.said];
   app.state = fitted.state;
   byId("q").value = app.state.text;
-  update().then(() => {
-    if (wrong.length) byId("problem").textContent = `Of the address, this was left out: ${wrong.join("; ")}`;
+  update().then(said => {
+    if (said && wrong.length + said.length)
+      byId("problem").textContent = `Of the address, not all could be shown: ${[...wrong, ...said].join("; ")}`;
   });
 }
 
