@@ -73,6 +73,16 @@ def show_after(console: Console, exercise: "Exercise", verdict: "Verdict") -> No
     console.print(f"  ours: {exercise.ours}   lab: clearhead lab run {exercise.lab}", style="dim")
 
 
+def show_bug(console: Console, name: str, checked: "Checked") -> None:
+    """A verdict on a file with a bug: which file it is, and what is asked."""
+    from clearhead.learn.session import MOST_CHANGED, bug_file
+
+    show_verdict(console, checked.verdict, "" if checked.bug else f"{bug_file(name)}  ")
+    if not checked.verdict.passed:
+        console.print(f"next: change at most {MOST_CHANGED} lines of {bug_file(name)}, then  clearhead learn bug {name}",
+                      style="dim")  # fmt: skip
+
+
 def show_how(console: Console) -> None:
     """What to do with a part that is not yet written."""
     console.print("next: write it there, then  clearhead learn   (at every save: clearhead learn watch)", style="dim")

@@ -11,10 +11,10 @@ from clearhead.cli.learn_view import (
     header,
     hint_lines,
     screen,
+    show_bug,
     show_checked,
     show_list,
     show_next,
-    show_verdict,
 )
 from clearhead.errors import InputError
 
@@ -92,7 +92,7 @@ class Watch:
         from clearhead.learn.session import check_bug
 
         self.clear()
-        show_verdict(self.console, check_bug(self.folder, name, self.checker).verdict)
+        show_bug(self.console, name, check_bug(self.folder, name, self.checker))
         self.foot()
 
     def saved(self, files: set[str]) -> None:

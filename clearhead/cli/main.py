@@ -38,7 +38,7 @@ def options(
 
 # How the help begins; a command that is not listed here comes after these.
 ORDER = (
-    *("shapes", "profile", "plan", "demo", "data", "train", "average", "plot"),
+    *("learn", "demo", "shapes", "profile", "plan", "data", "train", "average", "plot"),
     *("translate", "generate", "score", "evaluate", "predict", "encode", "attention", "ablate", "explore", "serve"),
 )
 

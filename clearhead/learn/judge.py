@@ -29,7 +29,7 @@ from clearhead.learn.trying import (
     shrink,
     unlike,
 )
-from clearhead.learn.verdict import PASSED, UNWRITTEN, WRONG, Line, Verdict
+from clearhead.learn.verdict import PASSED, UNWRITTEN, WRONG, Likely, Line, Verdict
 from clearhead.settings import nearest
 
 SEED = 3
@@ -216,6 +216,8 @@ def explain(
     if found.ratio and abs(found.ratio - 1) > 1e-4 and found.kind == "values" and len(show(found.wanted)) > 8:
         got += f"   ({found.ratio:.4g} times what is wanted)"
     line = raised_at(error, written) if error is not None and misfit is None else None
+    if line is not None:
+        likely, mistakes = by_line(likely, mistakes, line)
     return Verdict(
         exercise.name,
         WRONG,
@@ -229,6 +231,15 @@ def explain(
         only=only,
         line=line or point_at(written, mistakes),
     )
+
+
+def by_line(
+    likely: tuple[Likely, ...], mistakes: tuple[Mistake | None, ...], line: Line
+) -> tuple[tuple[Likely, ...], tuple[Mistake | None, ...]]:
+    """Several mistakes may raise the same error: first those that are made in such a line as it was raised in."""
+    pairs = list(zip(likely, mistakes, strict=True))
+    pairs.sort(key=lambda pair: not (pair[1] and pair[1].where and re.search(pair[1].where, line.text)))
+    return tuple(one for one, _ in pairs), tuple(mistake for _, mistake in pairs)
 
 
 def right_when(trial: Trial, names: Mapping[str, Any], ours: Mapping[str, Any], seed: int) -> str:
@@ -293,12 +304,16 @@ def point_at(written: Any, mistakes: Sequence[Mistake | None]) -> Line | None:
         return None
     for mistake in mistakes[:1]:
         if mistake is not None and mistake.where:
-            for offset, text in enumerate(lines):
-                if re.search(mistake.where, text) and not text.strip().startswith(("#", '"""', "def ")):
-                    return Line(file, first + offset, text.rstrip())
+            fitting = [
+                Line(file, first + offset, text.rstrip())
+                for offset, text in enumerate(lines)
+                if re.search(mistake.where, text) and not text.strip().startswith(("#", '"""', "def "))
+            ]
+            if fitting:
+                return replace(fitting[0], near=len(fitting) > 1)
     for offset, text in enumerate(lines):
         if text.lstrip().startswith(("def ", "class ")):
-            return Line(file, first + offset, text.rstrip())
+            return Line(file, first + offset, text.rstrip(), near=True)
     return None
 
 

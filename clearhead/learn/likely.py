@@ -21,8 +21,8 @@ from clearhead.learn.verdict import Likely
 CERTAIN, DOCTOR, PARTLY = 1.0, 0.8, 0.5
 UNSTEADY = Likely(
     "unsteady",
-    "the same call gives something else each time: dropout that is never switched off, a draw by chance, or something "
-    "remembered from one call to the next?",
+    "the same call gives something else each time: dropout that is never switched off, a draw by chance, a layer made "
+    "in the call (its weights are new each time), or something remembered from one call to the next?",
 )
 
 

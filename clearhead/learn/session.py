@@ -102,7 +102,8 @@ def check_bug(folder: Folder, name: str, checker: Checker) -> Checked:
     """Has the bug been found, and with few changes?"""
     exercise = course()[name]
     if exercise.bug is None:
-        raise InputError(f"{name} has no file with a bug")
+        others = ", ".join(other for other in folder.order if course()[other].bug is not None)
+        raise InputError(f"{name} has no file with a bug{f'; these have one: {others}' if others else ''}")
     file = folder.path / bug_file(name)
     if not file.exists():
         write_whole(file, with_bug(exercise).encode())
@@ -142,8 +143,13 @@ def reset_exercise(folder: Folder, name: str, force: bool) -> str:
     return kept
 
 
-def last_bug(folder: Folder) -> str:
-    """The exercise passed last whose file with a bug is still open."""
+def find_bug(folder: Folder, exercise: str | None) -> str:
+    """The exercise that is named, or the one passed last whose file with a bug is still open."""
+    if exercise is not None:
+        name = folder.find(exercise)
+        if folder.record(name).status != PASSED and not (folder.path / bug_file(name)).exists():
+            raise InputError(f"{name} is not passed yet, and its file with a bug would show our solution: pass it first")
+        return name
     passed = [name for name in folder.own() if course()[name].bug is not None]
     open_ones = [name for name in passed if not folder.record(name).bug] or passed
     if not open_ones:

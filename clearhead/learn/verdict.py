@@ -22,6 +22,7 @@ class Line:
     file: str
     number: int
     text: str
+    near: bool = False  # a guess among several such lines, or where the part begins
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Verdict:
             rows.append(("likely", self.likely[0].say))
             rows += [("or", other.say) for other in self.likely[1:2]]
         if self.line is not None:
-            rows.append((f"line {self.line.number}", self.line.text.strip()))
+            rows.append((f"{'near' if self.line.near else 'line'} {self.line.number}", self.line.text.strip()))
         rows += [("remark", remark) for remark in self.remarks]
         if self.printed:
             rows.append(("printed", self.printed.rstrip()))

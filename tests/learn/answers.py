@@ -2,8 +2,9 @@
 
 A file has blocks, each headed by a line `# ---- wrong: CAUSE [or CAUSE …]: title`, or `# ---- right: title`. A cause
 is the id that should be told first or second; `(held out)` marks what was not looked at while the checks were written,
-and `(later)` what was written, and given its cause, without looking at checks that stood. A block is Python: it defines
-the parts it is about; the others, and everything else of the one file, are ours, as are torch, math, nn, F and Tensor.
+`(later)` and `(fresh)` what was written, at two times, without looking at checks that stood. A block is Python: it
+defines the parts it is about; the others, and everything else of the one file, are ours, as are torch, math, nn, F and
+Tensor.
 """
 
 import re
@@ -18,14 +19,14 @@ from clearhead.learn.source import names_defined
 from clearhead.learn.verdict import Verdict
 
 FOLDER = Path(__file__).parent / "answers"
-HEAD = re.compile(r"^# ---- (right|wrong)( \(held out\)| \(later\))?: (.*)$", re.MULTILINE)
+HEAD = re.compile(r"^# ---- (right|wrong)( \(held out\)| \(later\)| \(fresh\))?: (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Answer:
     exercise: str
     right: bool
-    apart: str  # "held out", "later" or nothing
+    apart: str  # "held out", "later", "fresh" or nothing
     causes: tuple[str, ...]
     title: str
     code: str

@@ -38,6 +38,8 @@ def test_hints_come_one_by_one_and_skipping_goes_on(tmp_path: Path, monkeypatch:
     listed = told("list")
     assert re.search(rf"▸ +2 {NAMES[1]}", listed)
     assert "– " in listed
+    assert told("hint", "4").startswith(f"4/{len(NAMES)} {NAMES[3]}")
+    assert "is not passed yet" in str(CliRunner().invoke(app, ["learn", "bug", "4"]).exception)
     assert told("solution", "4") == solution(NAMES[3])
     assert "written anew" in told("reset", "attention")
     assert "notebooks" in told("export", "--notebook", "notebooks")

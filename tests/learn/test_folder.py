@@ -13,6 +13,7 @@ from clearhead.learn.process import Checker
 from clearhead.learn.session import (
     bug_file,
     check_bug,
+    find_bug,
     check_exercise,
     reset_exercise,
     solution,
@@ -93,6 +94,16 @@ def test_every_bug_is_rejected_and_its_mending_accepted(name: str, tmp_path: Pat
     path.write_text(text)
     verdict = check_bug(folder, name, checker).verdict
     assert verdict.message.startswith("found"), str(verdict)
+
+
+def test_a_file_with_a_bug_shows_no_solution_before_the_exercise_is_passed(tmp_path: Path) -> None:
+    folder = start(tmp_path)
+    with pytest.raises(InputError, match="bytepairs is not passed yet"):
+        find_bug(folder, "1")
+    with pytest.raises(InputError, match="no exercise with a bug"):
+        find_bug(folder, None)
+    folder.close("bytepairs", "passed")
+    assert find_bug(folder, "1") == find_bug(folder, None) == "bytepairs"
 
 
 def test_reset_loses_nothing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from clearhead import learn
 from clearhead.errors import InputError
 from clearhead.learn.notebooks import write_notebooks
 from clearhead.learn.verdict import Verdict
+from clearhead.transformer import MultiHeadAttention, masked_attention, merge_heads, split_heads
 
 
 def scaled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -146,3 +147,30 @@ def test_errors_are_told_with_their_cause() -> None:
 
     for part, cause in ((uncalled, "module-not-called"), (single, "precision-mixed"), (in_place, "arguments-changed")):
         assert learn.check("attention", attention=part).likely[0].id == cause
+
+
+class TooLate(MultiHeadAttention):
+    """The heads go through `out` before they are merged: the same error as from projecting after splitting."""
+
+    def forward(self, x: Tensor, memory: Tensor, may_attend: Tensor | None = None) -> Tensor:
+        rows = ((self.query, x), (self.key, memory), (self.value, memory))
+        q, k, v = (split_heads(linear(y), self.heads) for linear, y in rows)
+        return merge_heads(self.out(masked_attention(q, k, v, may_attend)))
+
+
+def test_of_mistakes_that_fail_alike_the_line_tells() -> None:
+    verdict = learn.check("multihead", MultiHeadAttention=TooLate)
+    assert [likely.id for likely in verdict.likely[:2]] == ["merged-too-late", "split-too-early"]
+    assert verdict.line is not None
+    assert "self.out" in verdict.line.text
+
+
+def test_a_line_that_is_a_guess_says_so() -> None:
+    def two_products(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = q @ k.mT
+        return scores.softmax(-1) @ v
+
+    for wrong, word in ((unscaled, "line"), (two_products, "near")):
+        verdict = learn.check("attention", attention=wrong)
+        assert verdict.line is not None
+        assert (f"{word} {verdict.line.number}", verdict.line.text.strip()) in verdict.rows()

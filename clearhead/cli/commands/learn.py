@@ -125,6 +125,8 @@ def hint(exercise: Name = None) -> None:
 
     folder = read_folder(HERE)
     name = folder.find(exercise)
+    if name != folder.current:
+        typer.echo(f"{folder.number(name)} {name}   (without a name: the hints of the current exercise, one by one)")
     record = folder.record(name)
     record.hints = min(3, record.hints + 1)
     folder.save()
@@ -213,16 +215,17 @@ def bug(exercise: Name = None) -> None:
       clearhead learn bug
       clearhead learn bug attention
     """
-    from clearhead.cli.learn_view import screen, show_verdict
+    from clearhead.cli.learn_view import screen, show_bug
     from clearhead.learn.folder import read_folder
     from clearhead.learn.process import Checker
-    from clearhead.learn.session import check_bug, last_bug
+    from clearhead.learn.session import check_bug, find_bug
 
     folder = read_folder(HERE)
     with Checker() as checker:
         checker.warm()
-        result = check_bug(folder, last_bug(folder) if exercise is None else folder.find(exercise), checker)
-    show_verdict(screen(), result.verdict)
+        name = find_bug(folder, exercise)
+        result = check_bug(folder, name, checker)
+    show_bug(screen(), name, result)
     if not result.verdict.passed:
         raise typer.Exit(1)
 

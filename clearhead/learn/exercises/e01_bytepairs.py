@@ -62,7 +62,7 @@ EXERCISE = Exercise(
     shapes="""
     merge: a list of token ids, a pair of ids, the new id -> the new list
     learn_merges: {word as a tuple of ids: how often it occurs}, count -> pairs; merge n, from 0, makes token 256 + n
-    Every pair of neighbours in a word counts, overlapping ones too, as often as the word occurs.
+    Every pair of neighbours in a word counts as often as the word occurs, overlapping ones too: aaa has (a, a) twice.
     Of equally frequent pairs the lowest wins. No pair reaches over the end of a word.
     """,
     allowed="plain Python and collections",
@@ -74,6 +74,7 @@ EXERCISE = Exercise(
         merging([3, 1], (1, 2), 256),
         merging([2, 1, 2], (1, 2), 256),
         merging([1, 2, 1, 2], (1, 2), 256),
+        merging([11, 2, 1, 25, 1, 2], (1, 2), 256),
         merging([], (1, 2), 256),
         Trial("merge", random_merge, sizes=SMALL, gradients=False),
         Trial("merge", random_merge, sizes={"N": 40, "L": 2}, gradients=False),

@@ -65,9 +65,8 @@ EXERCISE = Exercise(
     name="embedding",
     question="How does a number become a vector?",
     about="A token is a number, and numbers say nothing about meaning: 17 is not more than 16. So each token has a "
-    "row of a table, a vector that training moves to where it is useful. The rows start with variance 1/D (the same "
-    "table later writes the logits); times √D their features have the size of one, as those of the positions that "
-    "are added next.",
+    "row of a table, a vector that training moves to where it is useful. The rows start small, their features "
+    "with variance 1/D; times √D these have the size of one, as the positions have that exercise 3 adds to them.",
     section="section 3.4",
     shapes="""
     tokens (B, S)     integers from 0 to V - 1; token 0 is a token like any other

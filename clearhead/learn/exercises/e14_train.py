@@ -1,6 +1,7 @@
 """The training loop: does it learn?"""
 
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,6 +20,20 @@ TARGET = torch.tensor([[BOS, 5, 3, 7, EOS], [BOS, 4, 4, EOS, PAD]])
 
 def wider(x: Tensor, columns: int) -> Tensor:
     return torch.cat((x, torch.full((x.size(0), columns), PAD)), 1)
+
+
+class Batches:
+    """As a list or a loader of data: every `iter` begins anew, which a generator would hide. `next` goes on."""
+
+    def __init__(self, begin: Callable[[], Iterator[tuple[Tensor, Tensor]]]) -> None:
+        self.begin = begin
+        self.begun = begin()
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return self.begin()
+
+    def __next__(self) -> tuple[Tensor, Tensor]:
+        return next(self.begun)
 
 
 class Spied:
@@ -43,12 +58,15 @@ class Spied:
         ]
         hook = register_optimizer_step_pre_hook(self._stepped)
         try:
-            self.losses = run.train(self.model, self._batches(source, target, steps, growing), steps, WARMUP)
+            given = Batches(lambda: self._batches(source, target, steps, growing))
+            self.losses = run.train(self.model, given, steps, WARMUP)
         finally:
             for one in (hook, *calls):
                 one.remove()
 
-    def _batches(self, source: Tensor, target: Tensor, steps: int, growing: bool) -> Any:
+    def _batches(
+        self, source: Tensor, target: Tensor, steps: int, growing: bool
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         for number in range(2 * steps + 2):
             self.taken += 1
             yield wider(source, number) if growing else source.clone(), target.clone()

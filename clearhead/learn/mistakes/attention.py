@@ -56,6 +56,12 @@ MISTAKES = (
         changes=((SCALE, ""), (SOFTMAX, "scores.softmax(-1) / math.sqrt(q.size(-1)) @ v")),
         where=r"sqrt|softmax",
     ),
+    Mistake(  # where none of those below agrees: told by the rows alone
+        "softmax-axis",
+        "attention",
+        "the weights of a query do not sum to one: the softmax must run over the keys, the last dimension",
+        where=r"[sS]oftmax|sum\(",
+    ),
     Mistake(
         "softmax-axis",
         "attention",

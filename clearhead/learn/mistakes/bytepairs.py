@@ -23,7 +23,7 @@ MISTAKES = (
         "merge",
         "one symbol was used twice: after a merge, go on behind it",
         changes=(("i += 2  # go on behind the pair: no token is used twice", "i += 1"),),
-        where=r"\b(for|while)\b|\+= ?1",
+        where=r"\+= ?1|\bfor\b",
     ),
     Mistake(
         "symbol-used-twice",
@@ -60,6 +60,16 @@ MISTAKES = (
     return list(ids)
 """,
         where=r"break|return|index",
+    ),
+    Mistake(
+        "numbers-as-text",
+        "merge",
+        "the numbers were written as a text and the pair sought in it: there 1 2 is also found in 11 2, or in 1 25",
+        text="""def merge(ids, pair, new):
+    text = " ".join(map(str, ids)).replace(f"{pair[0]} {pair[1]}", str(new))
+    return [int(piece) for piece in text.split()]
+""",
+        where=r"replace|re\.sub|join",
     ),
     Mistake(
         "pair-either-way",
@@ -106,7 +116,7 @@ MISTAKES = (
         "learn_merges",
         "each word was counted once: count a pair as often as its word occurs",
         changes=(("times[pair] += occurs", "times[pair] += 1"),),
-        where=r"\+= ?1|Counter",
+        where=r"\+= ?1|Counter\(.+\)|update\(",
     ),
     Mistake(
         "not-counted-again",

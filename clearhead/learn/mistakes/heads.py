@@ -75,6 +75,12 @@ MISTAKES = (
         SPLIT + ".flatten(0, 1)",
     ),
     split(
+        "heads-in-batch",
+        "heads and batch are mixed: the pieces were laid head after head, and read back row after row",
+        "torch.cat(x.chunk(heads, -1), 0).view(batch, heads, length, -1)",
+        r"cat|stack|view|reshape|chunk|split",
+    ),
+    split(
         "heads-for-width",
         "the number of heads was taken for the width of one: d = D / H",
         "x.view(batch, length, -1, heads).transpose(1, 2)",

@@ -154,6 +154,16 @@ MISTAKES = (
         "the mask is the wrong way round: what may be looked at is hidden",
         "scores.masked_fill(may_attend, -math.inf)",
     ),
+    Mistake(
+        "mask-inverted",
+        "masked_attention",
+        "the mask is the wrong way round: torch's fused attention, too, reads True as may look",
+        text="""def masked_attention(q, k, v, may_attend=None):
+    hidden = None if may_attend is None else ~may_attend
+    return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=hidden)
+""",
+        where=r"~|logical_not|== ?(0|False)",
+    ),
     instead(
         "mask-value",
         "1e-9 hides nothing: a hidden score must be −∞ (or very far below zero)",
@@ -208,6 +218,12 @@ MISTAKES = (
         changes=((FILL, "scores.masked_fill(may_attend.logical_not_(), -math.inf)"),),
         where=r"_\(",
     ),
+    Mistake(  # where none of those below agrees: told by the rows alone
+        "softmax-axis",
+        "masked_attention",
+        "the weights of a query do not sum to one: the softmax must run over the keys, the last dimension",
+        where=r"softmax",
+    ),
     Mistake(
         "softmax-axis",
         "masked_attention",
@@ -234,6 +250,18 @@ MISTAKES = (
         "the first row's mask was used for all rows of the batch",
         "scores.masked_fill(~(may_attend[:1] if may_attend.dim() == 4 else may_attend), -math.inf)",
         r"\[0|\[:1",
+    ),
+    instead(
+        "mask-broadcast",
+        "a dimension was added to the mask: it broadcasts to (B, H, S, T) as it is given",
+        "scores.masked_fill(~may_attend.unsqueeze(1), -math.inf)",
+        r"unsqueeze|None",
+    ),
+    instead(
+        "mask-broadcast",
+        "a dimension was added to the mask: it broadcasts to (B, H, S, T) as it is given",
+        "scores.masked_fill(~may_attend.unsqueeze(1), -1e9)",
+        r"unsqueeze|None",
     ),
     instead(
         "causal-unasked",

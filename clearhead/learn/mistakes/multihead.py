@@ -185,6 +185,11 @@ MISTAKES = (
         "the first row's mask was used for all rows",
         "scores.masked_fill(~(may_attend[:1] if may_attend.dim() == 4 else may_attend), -math.inf)",
     ),
+    written_out(
+        "mask-broadcast",
+        "each head took its own part of the mask, which is given once for all: it broadcasts to (B, H, S, T)",
+        "torch.stack([s.masked_fill(~may_attend[:, h], -math.inf) for h, s in enumerate(scores.unbind(1))], 1)",
+    ),
     of(
         "mask-broadcast",
         "a dimension was added to the mask: it broadcasts to (B, H, S, T) as it is given",
@@ -263,7 +268,7 @@ MISTAKES = (
     ),
     of("merge-missing", "merge the heads before `out`", (MERGED, MIXED), where=r"self\.out"),
     of(
-        "split-too-early",
+        "merged-too-late",
         "a linear map was given the features of one head: merge the heads before `out`",
         (LAST, f"merge_heads(self.out({MIXED}))"),
         where=r"self\.out",
