@@ -200,6 +200,8 @@ def read_lines(path: Path) -> list[str]:
 
 def not_utf8(path: Path, number: int, line: bytes, extent: str = "") -> InputError:
     """What to say of a line in another encoding."""
+    if line.startswith((b"\xff\xfe", b"\xfe\xff")) and number == 1:
+        return InputError(f"{path}: UTF-16; convert it, for example with `iconv -f utf-16 -t utf-8`")
     try:
         line.decode()
         start = 0

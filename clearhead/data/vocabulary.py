@@ -14,7 +14,7 @@ from clearhead.data.settings import TokenizerSettings
 from clearhead.data.store import cache_folder, sum_of
 from clearhead.disk import make_folder
 from clearhead.errors import InputError
-from clearhead.tokenizer import Tokenizer
+from clearhead.tokenizer import BytePair, Tokenizer
 
 LEARNED_FROM = 64 << 20  # bytes of text
 RUN = 1 << 16  # characters that are taken or left together
@@ -44,7 +44,7 @@ def get_tokenizer(
     if kind == "characters":
         found = tokenizers.Characters.train(formed, special)
     else:
-        found = tokenizers.train(formed, asked.vocab_size, special=special, pattern=asked.pattern)
+        found = tokenizers.train(formed, asked.vocab_size, special=special, pattern=asked.pattern, at_most=True)
     found.forms = asked.forms
     return found
 
@@ -68,6 +68,11 @@ def learned(
     make_folder(path.parent)
     found.save(path)
     return found
+
+
+def fewer_tokens(found: Tokenizer, asked: TokenizerSettings) -> bool:
+    """Whether the text had not as many pairs as were asked for."""
+    return isinstance(found, BytePair) and asked.path is None and found.size < asked.vocab_size
 
 
 def sampled(rows: Iterable[tuple[str, ...]], every: int) -> Iterator[tuple[str, ...]]:
