@@ -60,6 +60,7 @@ def test_what_is_exchanged_copied_or_there_twice_is_counted_with_its_line(
     for number in (20, 41, 62):
         rows[number] = rows[number][::-1]  # type: ignore[assignment]
     rows[33] = (rows[33][0], rows[33][0])
+    rows[34] = (rows[35][1], rows[34][1])  # both sides in one language: wrong, but not exchanged
     rows[9] = rows[3]  # every tenth is for validation
     rows[55] = rows[3]
     train, validation = looks(write, rows)  # type: ignore[arg-type]
