@@ -34,7 +34,8 @@ def pairs() -> list[tuple[str, str]]:
 
 def looks(write: Write, rows: list[tuple[str, ...]], key: str = "tsv", **changes: Any) -> tuple[Looks, Looks]:
     content = "".join("\t".join(row) + "\n" for row in rows)
-    settings = DataSettings(**{key: write("rows.tsv", content)}, **changes)
+    named: dict[str, Any] = {key: write("rows.tsv", content), **changes}
+    settings = DataSettings(**named)
     splits = build(settings, asked=TokenizerSettings(vocab_size=400))
     return look(splits.train), look(splits.validation, splits.train)
 
@@ -58,7 +59,7 @@ def test_what_is_exchanged_copied_or_there_twice_is_counted_with_its_line(
 ) -> None:
     rows = list(pairs)
     for number in (20, 41, 62):
-        rows[number] = rows[number][::-1]  # type: ignore[assignment]
+        rows[number] = rows[number][::-1]
     rows[33] = (rows[33][0], rows[33][0])
     rows[34] = (rows[35][1], rows[34][1])  # both sides in one language: wrong, but not exchanged
     rows[9] = rows[3]  # every tenth is for validation
