@@ -92,6 +92,10 @@ def roles(place: Sandbox) -> dict[str, Role]:
         "ADDRESS": Role("127.0.0.1", {"empty": "", "unknown": "nonsense", "not ours": "192.0.2.1"}),
         "HOST": Role("example.org", {"empty": "", "two words": "a b", "an address": "https://example.org"}),
         "ORIGIN": Role("https://example.org", {"empty": "", "no scheme": "example.org", "a page": "https://a.org/b"}),
+        "N": Role("1M", {"no number": "many", "empty": "", "none": "0", "less than none": "-1", "nan": "nan",
+                         "5,000 digits": "9" * 5000, "beyond all": "1e400", "another unit": "1X"}, ("1e9", "4.5M")),
+        "COUNTxDEVICE": Role("2xH100", {"unknown": "nonsense", "empty": "", "none": "0xH100", "no device": "8x",
+                                        "beyond all": "9999999xH100"}, ("a100",)),
         "PLAN": Role(path("plan.toml"), {**text_file, "no plan": path("recipe.toml")}),
     }  # fmt: skip
 

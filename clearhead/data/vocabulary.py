@@ -6,13 +6,14 @@ read that have about as many. What was learned is kept in the cache, under a sum
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from clearhead import tokenizer as tokenizers
 from clearhead.data.files import expand
 from clearhead.data.prepare import Corpus
 from clearhead.data.settings import TokenizerSettings
-from clearhead.data.store import cache_folder, sum_of
-from clearhead.disk import make_folder
+from clearhead.data.store import cache_folder, digest, sum_of
+from clearhead.disk import make_folder, remove, write_whole
 from clearhead.errors import InputError
 from clearhead.tokenizer import Tokenizer
 
@@ -60,14 +61,27 @@ def learned(
         return get_tokenizer(asked, (), "bpe", special)
     key = sum_of([corpus.describe(), asdict(asked), side, list(special), LEARNED_FROM])
     path = cache_folder() / "tokenizers" / f"{key}.json"
-    if path.is_file():
+    mark = path.with_suffix(".sha256")
+    if whole(path, mark):
         return tokenizers.load(path)
     every = -(-corpus.size() // LEARNED_FROM)
     texts = (text for row in sampled(corpus.texts(), every) for text in (row if side is None else row[side : side + 1]))
     found = get_tokenizer(asked, texts, "bpe", special)
     make_folder(path.parent)
+    for place in (path, mark):
+        if place.is_dir():  # into which it would be saved
+            remove(place)
     found.save(path)
+    write_whole(mark, digest(path))
     return found
+
+
+def whole(path: Path, mark: Path) -> bool:
+    """Whether what was kept is what was written."""
+    try:
+        return mark.read_text() == digest(path)
+    except (OSError, ValueError):
+        return False
 
 
 def sampled(rows: Iterable[tuple[str, ...]], every: int) -> Iterator[tuple[str, ...]]:

@@ -104,6 +104,12 @@ def test_text_and_labels_in_every_form(write: Write) -> None:
         ("a.jsonl", '{"source": "x"}\n', {}, r"no field 'target'; its objects have: source .data.target_column names"),
         ("a.jsonl", '{"source": "x", "target": null}\n', {}, r"line 1: the field 'target' .* is null; wanted a string"),
         ("a.jsonl", '{"source": "x", "target": "y"}\nno\n', {}, r"a.jsonl, line 2: not a JSON object"),
+        (
+            "a.jsonl",
+            '{"source": "x", "target": "y\\ud800"}\n',
+            {},
+            r"line 1: the field 'target' .* holds .ud800, half a character",
+        ),
         ("a.jsonl", "{}\n", {"source_column": 1, "target_column": 2}, r"JSON lines have names, not numbers"),
     ],
 )
