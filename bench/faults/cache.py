@@ -4,6 +4,7 @@ The cache is nobody's but ours, and can be made again at any time: so whatever i
 to the same bytes, and the result is the right one. Only what cannot be read or replaced may be refused, by name.
 """
 
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -84,12 +85,13 @@ def trials(small: bool) -> Iterator[Trial]:
         for kind in KINDS[:1] if small else KINDS:
             folder = Path(name) / kind
             prepare(folder, kind)
-            yield from list(cases(Bench(folder, {}), kind))[:: 23 if small else 1]
+            yield from list(cases(Bench(folder, {}), kind))[:: 43 if small else 1]
 
 
 def cases(bench: Bench, kind: str) -> Iterator[Trial]:
-    for file in files_of(bench.folder / "cache"):
+    for number, file in enumerate(files_of(bench.folder / "cache")):
+        called = re.sub(r"sums/\w+", f"sums/{number}", file)  # which goes by the path, and that is another every time
         for title, damage in DAMAGES.items():
             for name in COMMANDS:
                 attempt = partial(bench.attempt, name, damage, file, title == "unreadable")
-                yield Trial(FAMILY, f"{kind}: {file}: {title}: {name}", attempt)
+                yield Trial(FAMILY, f"{kind}: {called}: {title}: {name}", attempt)
