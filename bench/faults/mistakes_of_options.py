@@ -245,7 +245,8 @@ class Parameter:
         self.is_option = parameter.param_type_name == "option"
         self.flag = getattr(parameter, "is_flag", False)
         shown = metavar or parameter.metavar or "TEXT"
-        self.names = (*parameter.opts, *([] if self.is_option else [shown]), f"{parameter.name}")
+        places = [] if self.is_option else [shown, parameter.metavar or shown]
+        self.names = (*parameter.opts, *places, f"{parameter.name}")
         if self.is_option:  # the longest first: it is the one that messages use
             self.names = tuple(sorted(self.names, key=lambda name: (not name.startswith("--"), name)))
         base, *notes = typing.get_args(hint) if typing.get_origin(hint) is typing.Annotated else (hint,)
