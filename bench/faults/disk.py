@@ -209,7 +209,7 @@ def prepare_base(base: Path) -> None:
     base.mkdir()
     (base / "out").mkdir()
     (base / "text.txt").write_text("1 2 3\n3 2 1\n2 2 2\n" * 20)
-    (base / "data.toml").write_text('[data]\ntext = "text.txt"\ndocuments = "line"\n[tokenizer]\nvocab_size = 270\n')
+    (base / "data.toml").write_text('[data]\ntext = "text.txt"\ndocuments = "line"\n[tokenizer]\nkind = "characters"\n')
     counting = merge(RECIPE.to_dict(), {"data": {"task": "count"}, "model": {"encoder_layers": 1}})
     counting["model"].pop("decoder_layers")
     for name, recipe in (("run", RECIPE.to_dict()), ("encoder", counting)):
