@@ -49,7 +49,7 @@ def roles(place: Sandbox) -> dict[str, Role]:
     missing, folder, garbage = path("missing"), path("folder"), path("garbage.bin")
     below, long, secret = path("lines.txt/below"), path("n" * 300), path("secret.txt")
     unusable = {"missing": missing, "below a file": below, "too long a name": long, "unreadable": secret}
-    text_file = {**unusable, "a folder": folder, "binary": garbage}
+    text_file = {**unusable, "a folder": folder, "binary": garbage, "a pipe": path("pipe"), "endless": "/dev/zero"}
     no_run = {"missing": missing, "a file": path("lines.txt"), "an empty folder": folder, "too long a name": long}
     output = {"in no folder": path("missing/x"), "below a file": below, "too long a name": long}
     free = ("", "日本語", "\x1b[31m", LONG, "\udcff")
@@ -83,7 +83,8 @@ def roles(place: Sandbox) -> dict[str, Role]:
         "T": Role("<end>", {}, ("",)),
         "TEXT": Role("the cat", {}, free),
         "PROMPT": Role("the cat", {}, free),
-        "SOURCE": Role(path("foreign"), {**unusable, "an empty folder": folder, "text": path("lines.txt")}),
+        "SOURCE": Role(path("foreign"), {**unusable, "an empty folder": folder, "text": path("lines.txt"),
+                                         "a pipe": path("pipe"), "endless": "/dev/zero"}),
         "NEW RUN": Role(path("here/made"), {"a file": path("lines.txt"), "there already": path("pairs"),
                                             "below a file": below, "too long a name": long}),
         "F.bin": Role(garbage, {**unusable, "a folder": folder}),

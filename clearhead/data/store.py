@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from clearhead.disk import clear_temporaries, locked, make_folder, put_in_place, remove, sync, write_whole
 from clearhead.errors import InputError
+from clearhead.reading import opened as opened_file
 
 VERSION = 1  # of what is written; another one is another store
 ABOUT, JOURNAL = "about.json", "journal.json"
@@ -62,13 +63,10 @@ def sum_of(described: Any) -> str:
 def digest(path: Path, size: int | None = None) -> str:
     """SHA-256 of a file, or of its first so many bytes."""
     total, left = hashlib.sha256(), -1 if size is None else size
-    try:
-        with path.open("rb") as file:
-            while left and (piece := file.read(PIECE if left < 0 else min(PIECE, left))):
-                total.update(piece)
-                left -= len(piece) if left > 0 else 0
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    with opened_file(path, pipes=False) as file:  # what is read again later must be a file
+        while left and (piece := file.read(PIECE if left < 0 else min(PIECE, left))):
+            total.update(piece)
+            left -= len(piece) if left > 0 else 0
     return total.hexdigest()
 
 

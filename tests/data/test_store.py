@@ -422,3 +422,12 @@ def test_what_the_store_says_of_itself_is_json(tmp_path: Path, cache: Path) -> N
     about = json.loads(next((cache / "stores").glob("[!.]*/about.json")).read_text())
     assert about["parts"]["train"]["kept"] == {"0": 270}
     assert about["files"]["train.source"][0] == "<u2", "two bytes an id"
+
+
+@pytest.mark.parametrize("key", ["tsv", "labelled", "source"])
+@pytest.mark.parametrize(("name", "what"), [("pipe", "a pipe"), ("/dev/zero", "a device"), (".", "a folder")])
+def test_what_is_no_file_is_refused_and_not_waited_for(key: str, name: str, what: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    other = {"target": str(tmp_path / name)} if key == "source" else {}
+    with pytest.raises(InputError, match=f"cannot read .*: it is {what}"):
+        build(DataSettings(**{key: str(tmp_path / name)}, **other), asked=SMALL)
