@@ -137,6 +137,8 @@ GOOD = {
 }
 # Filters that refuse lines which are text to others; what they make of them is tried in tests/cli.
 CHOOSY = {("tokenizer", "decode", "file")}
+# Texts that may be empty, as a pipe is that nobody writes to.
+COUNTS_NOTHING = {("tokenizer", "info", "text")}
 # What a parameter is, where its declaration says only that it is text or a file.
 KINDS = {
     ("doctor", "only"): "PROBE",
@@ -200,7 +202,8 @@ class Command:
             if one.is_option:
                 yield from self.with_option(one, base)
             for kind, value, refused in one.values():
-                if kind == "fine" and (*self.path, one.name) in CHOOSY:
+                place = (*self.path, one.name)
+                if (kind == "fine" and place in CHOOSY) or (kind == "a pipe" and place in COUNTS_NOTHING):
                     continue
                 must = refused or (*self.path, one.name, value) in REFUSED
                 words = base + one.with_value(value) if one.is_option else self.with_argument(one, value)
