@@ -42,7 +42,7 @@ class Looks:
 
 
 def look(data: Dataset) -> Looks:
-    step = max(1, len(data) // MOST)
+    step = max(1, -(-len(data) // MOST))
     chosen = np.arange(0, len(data), step)
     if isinstance(data, Pairs):
         sources, targets = data.sources.spans(chosen)[1], data.targets.spans(chosen)[1] - 1
@@ -84,7 +84,7 @@ def ids_of(data: Dataset, index: int) -> list[Any]:
         return [data.sources[index], data.targets[index]]
     if isinstance(data, Labelled):
         return [data.tokens[index]]
-    return [data.collate([index]).inputs["tokens"][0].numpy()] if not isinstance(data, Pairs) else []
+    return [data.collate([index]).inputs["tokens"][0].numpy()]
 
 
 def tokenizers_of(data: Dataset) -> list[Tokenizer]:
