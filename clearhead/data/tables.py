@@ -7,6 +7,7 @@ refused with its line.
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -22,6 +23,7 @@ Cells = tuple[
     int, list[str | None] | None
 ]  # the line, and the chosen cells in order; none: a blank line; None: not UTF-8
 
+HALF = re.compile("[\ud800-\udfff]")  # which JSON can write, as \ud800, and UTF-8 cannot
 ENDINGS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
@@ -128,6 +130,9 @@ def read_objects(path: Path, wanted: Wanted) -> Iterator[Cells]:
             if name is not None and not isinstance(value, str):
                 found = "missing" if name not in row else json.dumps(value)[:40]
                 raise InputError(f"{path}, line {number}: the field {name!r} (data.{key}) is {found}; wanted a string")
+            if isinstance(value, str) and (half := HALF.search(value)):
+                said = f"holds {half[0]}, half a character, which no text has"
+                raise InputError(f"{path}, line {number}: the field {name!r} (data.{key}) {said}")
             cells.append(value)
         yield number, cells
 

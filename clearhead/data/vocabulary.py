@@ -12,8 +12,8 @@ from clearhead import tokenizer as tokenizers
 from clearhead.data.files import expand
 from clearhead.data.prepare import Corpus, bar
 from clearhead.data.settings import TokenizerSettings
-from clearhead.data.store import cache_folder, sum_of
-from clearhead.disk import make_folder
+from clearhead.data.store import cache_folder, digest, sum_of
+from clearhead.disk import make_folder, remove, write_whole
 from clearhead.errors import InputError
 from clearhead.tokenizer import BytePair, Tokenizer
 
@@ -61,7 +61,8 @@ def learned(
         return get_tokenizer(asked, (), "bpe", special)
     key = sum_of([corpus.describe(), asdict(asked), side, list(special), LEARNED_FROM])
     path = cache_folder() / "tokenizers" / f"{key}.json"
-    if path.is_file():
+    mark = path.with_suffix(".sha256")
+    if whole(path, mark):
         return tokenizers.load(path)
     every = -(-corpus.size() // LEARNED_FROM)
     with bar(f"learning the words of {Path(corpus.names[0].partition(' and ')[0]).name}", corpus.size()) as advance:
@@ -69,8 +70,20 @@ def learned(
         texts = (text for row in rows for text in (row if side is None else row[side : side + 1]))
         found = get_tokenizer(asked, texts, "bpe", special)
     make_folder(path.parent)
+    for place in (path, mark):
+        if place.is_dir():  # into which it would be saved
+            remove(place)
     found.save(path)
+    write_whole(mark, digest(path))
     return found
+
+
+def whole(path: Path, mark: Path) -> bool:
+    """Whether what was kept is what was written."""
+    try:
+        return mark.read_text() == digest(path)
+    except (OSError, ValueError):
+        return False
 
 
 def fewer_tokens(found: Tokenizer, asked: TokenizerSettings) -> bool:

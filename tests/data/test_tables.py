@@ -109,6 +109,12 @@ def test_text_and_labels_in_every_form(write: Write) -> None:
         ("a.csv", "a\nb\n", {}, r"a.csv, line 1: 1 columns; wanted at least 2, with a comma between them"),
         ("a.csv", "a,b\n".encode("utf-16"), {}, r"a.csv: UTF-16; convert it, for example with `iconv -f utf-16"),
         ("a.jsonl", '{"source": "x", "target": "y"}\nno\n', {}, r"a.jsonl, line 2: not a JSON object"),
+        (
+            "a.jsonl",
+            '{"source": "x", "target": "y\\ud800"}\n',
+            {},
+            r"line 1: the field 'target' .* holds .ud800, half a character",
+        ),
         ("a.jsonl", "{}\n", {"source_column": 1, "target_column": 2}, r"JSON lines have names, not numbers"),
     ],
 )

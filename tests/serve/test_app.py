@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,7 +74,9 @@ def talk(served: dict[str, Served], work: Any, **settings: Any) -> App:
         finally:
             await asyncio.to_thread(app.worker.stop)
 
-    asyncio.run(whole())
+    # in a thread of its own: in this one Playwright's loop may be running, of a browser opened for other tests
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, whole()).result()
     return app
 
 

@@ -191,5 +191,7 @@ def test_what_cannot_be_learned_is_refused(tmp_path: Path) -> None:
         train("text", 300)
     with pytest.raises(InputError, match=r"cannot read .*absent: No such file"):
         train(read_texts([tmp_path / "absent"]), 300)
-    with pytest.raises(InputError, match="Is a directory"):
+    with pytest.raises(InputError, match="it is a folder"):
         train(read_texts([tmp_path]), 300)
+    with pytest.raises(InputError, match="/dev/zero: it is a device"):
+        train(read_texts(["/dev/zero"]), 300)
