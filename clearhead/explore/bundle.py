@@ -1,6 +1,6 @@
 """The page's modules as one script: what the server sends, because forty requests take longer than one, and what the
-single file carries. Nothing is translated: each module stands as it is, in a function of its own, after those it imports
-from.
+single file carries. Nothing is translated: each module stands as it is, in a function of its own, after those that it
+imports from.
 """
 
 import re

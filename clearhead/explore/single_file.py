@@ -49,7 +49,8 @@ class Page:
     def _repr_html_(self) -> str:
         # ASCII alone, so that the policy's digests hold whatever encoding the notebook is read in
         shown = html.escape(self.html, quote=True).encode("ascii", "xmlcharrefreplace").decode()
-        frame = 'style="width: 100%; height: 900px; border: 1px solid #8888" sandbox="allow-scripts allow-forms allow-downloads"'
+        may = "allow-scripts allow-forms allow-downloads"  # a form's submission is how the page hears of Read
+        frame = f'style="width: 100%; height: 900px; border: 1px solid #8888" sandbox="{may}"'
         return f'<iframe title="clearhead explore" srcdoc="{shown}" {frame}></iframe>'
 
 
@@ -67,7 +68,8 @@ def page_of(
     del model["path"]  # where the run lay is nobody else's business
     first = text if text is not None else (model["examples"] or [""])[0]
     most = 24 if loaded.model.config.kind == "decoder" else None  # as many as the page asks for
-    made = session.read(PassRequest(first, max_tokens=most))  # also: a text that cannot be read is refused before anything is written
+    # also: a text that cannot be read is refused before anything is written
+    made = session.read(PassRequest(first, max_tokens=most))
     carried: dict[str, Any] = {"model": model, "training": session.training(), "first": made["text"], "begin": begin}
     alive = can_be_alive(loaded)
     if alive:
