@@ -78,9 +78,7 @@ def test_a_visit_to_every_view(opened: Opened) -> None:
     page.click("nav.tabs a[data-key=layers]")
     settled(page)
     last = page.locator("table.lens tbody tr").last.locator("td").nth(1)
-    assert float(last.get_attribute("data-right")) == pytest.approx(
-        math.exp(base["scoring"]["log_probs"][1]), abs=1e-5
-    )
+    assert float(last.get_attribute("data-right")) == pytest.approx(math.exp(base["scoring"]["log_probs"][1]), abs=1e-5)
     finish(page)
 
 

@@ -235,7 +235,8 @@ def test_a_language_model_writes_as_much_as_is_asked_and_shows_who_shares_keys(c
             page.click(f"[data-key='sort {order}']")
             settled(page)
             groups = page.evaluate(
-                "[...document.querySelectorAll('.shared')].map(g => [...g.querySelectorAll('.thumb')].map(t => t.dataset.key))"
+                "[...document.querySelectorAll('.shared')].map(group => "
+                "[...group.querySelectorAll('.thumb')].map(thumb => thumb.dataset.key))"
             )
             assert sorted(sorted(group) for group in groups) == [
                 [f"decoder.{layer}.self.{first}", f"decoder.{layer}.self.{first + 1}"]
