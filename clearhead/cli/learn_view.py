@@ -79,8 +79,8 @@ def show_bug(console: Console, name: str, checked: "Checked") -> None:
 
     show_verdict(console, checked.verdict, "" if checked.bug else f"{bug_file(name)}  ")
     if not checked.verdict.passed:
-        console.print(f"next: change at most {MOST_CHANGED} lines of {bug_file(name)}, then  clearhead learn bug {name}",
-                      style="dim")  # fmt: skip
+        how = f"change at most {MOST_CHANGED} lines of {bug_file(name)}, then  clearhead learn bug {name}"
+        console.print(f"next: {how}", style="dim")
 
 
 def show_how(console: Console) -> None:

@@ -5,6 +5,7 @@ shows it, when the part would be right, and the likely cause.
 import ast
 import inspect
 import re
+import textwrap
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -179,7 +180,7 @@ def try_properties(
                 got=str(evidence.get("got", "")),
                 wanted=str(evidence.get("wanted", "")),
                 likely=likely,
-                line=point_at(written, mistakes),
+                line=point_at(written, mistakes, f"{part}.__init__" in exercise.written),
             )
     return None
 
@@ -229,7 +230,7 @@ def explain(
         wanted=wanted,
         likely=likely or guess(kind, only, error),
         only=only,
-        line=line or point_at(written, mistakes),
+        line=line or point_at(written, mistakes, f"{part}.__init__" in exercise.written),
     )
 
 
@@ -295,7 +296,22 @@ def raised_at(error: BaseException, written: Any) -> Line | None:
     return None
 
 
-def point_at(written: Any, mistakes: Sequence[Mistake | None]) -> Line | None:
+def bodies(lines: Sequence[str], constructor: bool) -> list[int]:
+    """Which lines of a part the learner wrote: no signatures or docstrings, and no constructor if it was given."""
+    try:
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except SyntaxError:  # a lambda within something else
+        return list(range(len(lines)))
+    written: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and (constructor or node.name != "__init__"):
+            for statement in node.body:
+                if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
+                    written |= set(range(statement.lineno - 1, statement.end_lineno or statement.lineno))
+    return sorted(written)
+
+
+def point_at(written: Any, mistakes: Sequence[Mistake | None], constructor: bool = True) -> Line | None:
     """The line that the likeliest mistake is usually on; if there is none, where the part begins."""
     try:
         lines, first = inspect.getsourcelines(written)
@@ -305,9 +321,9 @@ def point_at(written: Any, mistakes: Sequence[Mistake | None]) -> Line | None:
     for mistake in mistakes[:1]:
         if mistake is not None and mistake.where:
             fitting = [
-                Line(file, first + offset, text.rstrip())
-                for offset, text in enumerate(lines)
-                if re.search(mistake.where, text) and not text.strip().startswith(("#", '"""', "def "))
+                Line(file, first + offset, lines[offset].rstrip())
+                for offset in bodies(lines, constructor)
+                if re.search(mistake.where, lines[offset]) and not lines[offset].strip().startswith(("#", "def "))
             ]
             if fitting:
                 return replace(fitting[0], near=len(fitting) > 1)

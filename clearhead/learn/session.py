@@ -148,7 +148,7 @@ def find_bug(folder: Folder, exercise: str | None) -> str:
     if exercise is not None:
         name = folder.find(exercise)
         if folder.record(name).status != PASSED and not (folder.path / bug_file(name)).exists():
-            raise InputError(f"{name} is not passed yet, and its file with a bug would show our solution: pass it first")
+            raise InputError(f"{name} is not passed yet, and its file with a bug shows our solution: pass it first")
         return name
     passed = [name for name in folder.own() if course()[name].bug is not None]
     open_ones = [name for name in passed if not folder.record(name).bug] or passed

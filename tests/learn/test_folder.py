@@ -13,8 +13,8 @@ from clearhead.learn.process import Checker
 from clearhead.learn.session import (
     bug_file,
     check_bug,
-    find_bug,
     check_exercise,
+    find_bug,
     reset_exercise,
     solution,
     start,

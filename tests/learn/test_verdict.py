@@ -14,7 +14,15 @@ from clearhead import learn
 from clearhead.errors import InputError
 from clearhead.learn.notebooks import write_notebooks
 from clearhead.learn.verdict import Verdict
-from clearhead.transformer import MultiHeadAttention, masked_attention, merge_heads, split_heads
+from clearhead.transformer import (
+    Encoder,
+    EncoderLayer,
+    MultiHeadAttention,
+    Residual,
+    masked_attention,
+    merge_heads,
+    split_heads,
+)
 
 
 def scaled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -174,3 +182,26 @@ def test_a_line_that_is_a_guess_says_so() -> None:
         verdict = learn.check("attention", attention=wrong)
         assert verdict.line is not None
         assert (f"{word} {verdict.line.number}", verdict.line.text.strip()) in verdict.rows()
+
+
+def test_a_line_is_one_that_the_learner_wrote() -> None:
+    def loss(
+        logits: Tensor,
+        labels: Tensor,
+        pad: int,  # labels of this value do not count
+        smoothing: float = 0.0,
+    ) -> Tensor:
+        """The mean over what is no pad."""
+        flat = logits.flatten(0, 1)
+        return nn.functional.cross_entropy(flat, labels.flatten(), reduction="mean", label_smoothing=smoothing)
+
+    verdict = learn.check("loss", loss=loss)
+    assert verdict.likely[0].id == "padding-counted"
+    assert verdict.line is not None
+    assert "cross_entropy" in verdict.line.text
+
+
+def test_the_picture_of_a_deep_stack_has_a_bar_for_each_layer() -> None:
+    picture = learn.check("encoder", Residual=Residual, EncoderLayer=EncoderLayer, Encoder=Encoder).picture
+    assert all("█" in line for line in picture.splitlines())
+    assert len(picture.splitlines()) == 8

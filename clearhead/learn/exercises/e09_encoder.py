@@ -82,7 +82,7 @@ def picture(parts: Mapping[str, Any]) -> str:
     torch.manual_seed(1)
     built = parts["Encoder"](8, 16, 2, 32, 0.0)
     x = torch.randn(2, 6, 16)
-    built(x)[0, 0].square().sum().backward()
+    (built(x) * torch.randn_like(x)).sum().backward()  # not of the squares: after a norm their sum never changes
     norms = [sum(float(p.grad.square().sum()) for p in layer.parameters()) ** 0.5 for layer in built.layers]
     return "\n".join(f"layer {n}  {'█' * round(30 * size / max(norms))}" for n, size in enumerate(norms, 1))
 

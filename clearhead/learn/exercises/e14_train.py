@@ -64,9 +64,7 @@ class Spied:
             for one in (hook, *calls):
                 one.remove()
 
-    def _batches(
-        self, source: Tensor, target: Tensor, steps: int, growing: bool
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def _batches(self, source: Tensor, target: Tensor, steps: int, growing: bool) -> Iterator[tuple[Tensor, Tensor]]:
         for number in range(2 * steps + 2):
             self.taken += 1
             yield wider(source, number) if growing else source.clone(), target.clone()

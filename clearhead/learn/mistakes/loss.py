@@ -167,9 +167,12 @@ MISTAKES = (
         "loss",
         "this is the divergence from the smoothed target: the cross-entropy less the target's own entropy",
         changes=(
-            (LOSSES, "target = torch.nn.functional.one_hot(labels, logits.size(-1)) * (1 - smoothing)\n"
-             "    target = target + smoothing / logits.size(-1)\n"
-             "    losses = (target.xlogy(target) - target * log_p).sum(-1)"),
+            (
+                LOSSES,
+                "target = torch.nn.functional.one_hot(labels, logits.size(-1)) * (1 - smoothing)\n"
+                "    target = target + smoothing / logits.size(-1)\n"
+                "    losses = (target.xlogy(target) - target * log_p).sum(-1)",
+            ),
         ),
         where=r"kl|KL",
     ),
