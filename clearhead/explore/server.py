@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any, TypeAlias
 
 from clearhead.errors import InputError
@@ -27,7 +28,7 @@ from clearhead.explore.session import Session
 from clearhead.settings import from_dict
 
 FILES: dict[str, tuple[str, Callable[[], str]]] = {  # all that is served besides the page itself
-    "main.js": ("text/javascript", bundle),
+    "main.js": ("text/javascript", cache(bundle)),
     "style.css": ("text/css", lambda: (PAGE / "style.css").read_text(encoding="utf-8")),
 }
 NEEDED = "clearhead explore needs two more packages: pip install 'clearhead[serve]' (starlette and uvicorn)"

@@ -32,6 +32,7 @@ const source = await openSource(),
 const app = { state: fresh(), work, model, source, set, weights: null, redraw };
 let waiting = 0,
   reading = 0,
+  pending = false, // whether something is being read: what is drawn meanwhile is not the last word
   drawing = 0;
 
 /** Change what is chosen; reads again only if text, search or edits changed. */
@@ -44,6 +45,7 @@ async function update() {
   const mine = ++reading,
     dim = setTimeout(() => document.body.classList.add("busy"), 150);
   delete document.body.dataset.idle;
+  pending = true;
   try {
     if (app.state.text) await work.read(app.state);
     if (mine !== reading) return;
@@ -60,7 +62,10 @@ async function update() {
     return null;
   } finally {
     clearTimeout(dim);
-    if (mine === reading) document.body.classList.remove("busy");
+    if (mine === reading) {
+      document.body.classList.remove("busy");
+      pending = false;
+    }
   }
 }
 
@@ -134,7 +139,7 @@ async function draw() {
   if (mine !== drawing) return;
   fill(byId("inspect"), told);
   drawTour(byId("tour"), app);
-  document.body.dataset.idle = state.view;
+  if (!pending) document.body.dataset.idle = state.view;
 }
 
 function drawTabs() {
