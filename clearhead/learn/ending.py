@@ -62,7 +62,7 @@ SMALL = {"d_model": 64, "heads": 4, "d_ff": 128, "encoder_layers": 2, "decoder_l
 MIDDLE = {"d_model": 128, "heads": 4, "d_ff": 256, "encoder_layers": 2, "decoder_layers": 2}
 TASKS = {
     "copy": Task({"task": "copy", "symbols": 10, "longest": 8}, SMALL, 1000, 200, 480),
-    "dates": Task({"task": "dates", "examples": 100_000}, MIDDLE, 3200, 400, 1408, threads=2),
+    "dates": Task({"task": "dates", "examples": 100_000}, MIDDLE, 2600, 400, 1408, threads=2),
 }
 LEARNED = 0.95  # of the test lines exactly right
 EXTRA = 10  # tokens that a translation may be longer than its source

@@ -45,6 +45,7 @@ ERRORS = {
         "shape-mismatch", "two shapes do not fit in this line: print them, and compare with the letters above"
     ),
 }
+SURE = {"mask-truth"}  # errors that nothing else raises: they come before mistakes that merely fail, too
 KINDS = {
     "gradients": Likely("detached", "something on the way is cut off from the graph: .data, .detach, .item, no_grad?"),
     "again": Likely("stale-state", "something is remembered from one call to the next"),

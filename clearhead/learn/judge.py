@@ -17,7 +17,7 @@ from typing import Any
 from clearhead.errors import InputError
 from clearhead.learn.exercise import Exercise, Misfit, Mistake, Run, Sizes, Trial
 from clearhead.learn.exercises import course
-from clearhead.learn.guessing import guess
+from clearhead.learn.guessing import SURE, guess
 from clearhead.learn.likely import rank, right_outcome
 from clearhead.learn.show import both, show
 from clearhead.learn.source import our_parts
@@ -219,6 +219,9 @@ def explain(
     line = raised_at(error, written) if error is not None and misfit is None else None
     if line is not None:
         likely, mistakes = by_line(likely, mistakes, line)
+    guessed = guess(kind, only, error)
+    if guessed and guessed[0].id in SURE:
+        likely = guessed
     return Verdict(
         exercise.name,
         WRONG,
@@ -228,7 +231,7 @@ def explain(
         called=called(trial, outcome),
         got=got,
         wanted=wanted,
-        likely=likely or guess(kind, only, error),
+        likely=likely or guessed,
         only=only,
         line=line or point_at(written, mistakes, f"{part}.__init__" in exercise.written),
     )

@@ -239,7 +239,7 @@ def finish(
     steps: Annotated[
         int | None,
         typer.Option(
-            min=1, max=1_000_000, metavar="N", help="Updates; unless given, 1000 for copy and 3200 for dates."
+            min=1, max=1_000_000, metavar="N", help="Updates; unless given, 1000 for copy and 2600 for dates."
         ),
     ] = None,
 ) -> None:
