@@ -40,7 +40,7 @@ def test_a_tie_inside_one_list_is_no_layer_that_runs_twice(shares: bool) -> None
     def build(vocab: int = VOCAB, width: int = 24, layers: int = 2) -> Listed:
         return Listed(vocab, width, layers, shares)
 
-    wanted = {"parameters.shared": "error"} if shares else {}
+    wanted: dict[str, str] = {"parameters.shared": "error"} if shares else {}
     assert found(spec(build=build, tied=True), "parameters") == wanted
 
 
@@ -56,7 +56,8 @@ def test_the_cache_of_a_prefix_gets_the_prefix_whole(way: Any, wanted: dict[str,
         return Small(vocab, prefix=4)
 
     def generate(model: Small, tokens: Tensor, count: int) -> Tensor:
-        cache, given = None, tokens
+        cache: Any = None
+        given = tokens
         for _ in range(count):
             logits, cache = model.step(given, None, cache)
             given = logits[:, -1:].argmax(-1)
@@ -91,5 +92,5 @@ def test_a_generator_need_not_say_padding(pad: int | None, how: str) -> None:
             tokens = torch.cat([tokens, ranked[:, int(how == "second")][:, None]], dim=1)
         return tokens
 
-    wanted = {} if how == "likeliest" else {"generate.not-greedy": "error"}
+    wanted: dict[str, str] = {} if how == "likeliest" else {"generate.not-greedy": "error"}
     assert found(spec(build=build, generate=generate, pad=pad), "generate", "context") == wanted

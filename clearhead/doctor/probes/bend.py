@@ -95,7 +95,7 @@ class Straight(TorchDispatchMode):
         if not all(isinstance(x, Tensor) and memory(x) in self.linear for x in factors[:2]):
             return False
         one, other = factors[:2]
-        return one.shape == other.shape and one.data_ptr() != other.data_ptr()
+        return bool(one.shape == other.shape and one.data_ptr() != other.data_ptr())
 
     def harmless(self, other: Any) -> bool:
         """A number or a bias."""

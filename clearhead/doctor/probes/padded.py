@@ -274,6 +274,7 @@ def remembered(subject: Subject) -> list[Finding]:
     model, view = subject.model(), subject.views[0]
     source, plain = subject.inputs(2, 9, seed=81)
     padded = plain.clone()
+    assert subject.pad is not None
     padded[:, 3:5] = subject.pad
     for target in (plain, padded):
         request = Decoding(subject, model, (source, target))
