@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,6 +104,6 @@ def test_what_killed_processes_left_in_the_cache_is_removed(tmp_path: Path, cach
 @pytest.mark.parametrize(("name", "what"), [("pipe", "a pipe"), ("/dev/zero", "a device"), (".", "a folder")])
 def test_what_is_no_file_is_refused_and_not_waited_for(key: str, name: str, what: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    other = {"target": str(tmp_path / name)} if key == "source" else {}
+    files: dict[str, Any] = dict.fromkeys((key, "target") if key == "source" else (key,), str(tmp_path / name))
     with pytest.raises(InputError, match=f"cannot read .*: it is {what}"):
-        build(DataSettings(**{key: str(tmp_path / name)}, **other), asked=SMALL)
+        build(DataSettings(**files), asked=SMALL)
