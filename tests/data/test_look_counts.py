@@ -22,7 +22,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def pairs(folder: Path, rows: list[tuple[str, str]], **changes: Any) -> Splits:
     (folder / "a.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in rows))
     (folder / "v.tsv").write_text("a\tb\n" * 3)
-    files = {"tsv": str(folder / "a.tsv"), "validation_tsv": str(folder / "v.tsv")}
+    files: dict[str, Any] = {"tsv": str(folder / "a.tsv"), "validation_tsv": str(folder / "v.tsv")}
     return build(DataSettings(**files, **changes), asked=LETTERS)
 
 
