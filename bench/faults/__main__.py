@@ -20,7 +20,7 @@ from importlib import import_module
 from bench.faults import results
 from bench.faults.outcome import Trials
 
-CLASSES = ("run_folder", "kills", "disk", "fuzz", "mistakes")  # the longest first
+CLASSES = ("run_folder", "cache", "kills", "disk", "fuzz", "mistakes")  # the longest first
 
 
 def load(name: str) -> Trials:

@@ -22,7 +22,7 @@ from typing import Any
 import matplotlib
 import tomli_w
 
-from bench.faults.fork import WORKSPACE
+from bench.faults.fork import CACHE, WORKSPACE
 from bench.faults.kills import difference, fingerprint, prepare, training
 from bench.faults.operations import RECIPE, Ended, Meet, command, intercept, operations, spread
 from bench.faults.outcome import Trial
@@ -55,13 +55,16 @@ COMMANDS = {  # what else writes files, seen from a folder with a run, an encode
     "import": "import foreign new/imported",
     "learn start": "learn start new/course",
     "learn export": "learn export --notebook new/notebooks",
+    "data prepare": "data prepare data.toml",  # into new/cache
 }
 # Commands that write no files, or write them as others do that are tried, and why they are not here.
 NOTHING = "it writes to standard output only: see mistakes_of_surroundings for a full one"
 SAME = "what it writes is the learner's progress, by the one function that `learn start` writes it with"
 LAB = "what it writes can be measured again; on a read-only disk it is tried in mistakes_of_surroundings"
 ELSEWHERE: dict[tuple[str, ...], str] = {
-    **{(name,): NOTHING for name in ("shapes", "profile", "translate", "generate", "score", "evaluate", "predict")},
+    **{(name,): NOTHING for name in ("shapes", "profile", "plan")},
+    **{(name,): NOTHING for name in ("translate", "generate", "score", "evaluate", "predict")},
+    ("data", "look"): "what it writes is the cache, by the functions that `data prepare` writes it with",
     ("checkpoints",): NOTHING,
     ("serve",): "it writes nothing but what it says",
     **{("tokenizer", name): NOTHING for name in ("encode", "decode", "explain", "info")},
@@ -165,6 +168,7 @@ def other_commands(folder: Path) -> Iterator[Trial]:
     os.environ["SOURCE_DATE_EPOCH"] = "0"  # so that a picture drawn again is the same file
     matplotlib.rcParams["svg.hashsalt"] = "the same"
     base, place = folder / "base", folder / "place"
+    os.environ[CACHE] = str(place / "new/cache")
     prepare_base(place)  # where it will be used, because pictures of a run have its path as title
     place.rename(base)
     for name, line in COMMANDS.items():
@@ -196,7 +200,7 @@ def told_apart(steps: list[str]) -> list[int]:
 
 def split(line: str, place: Path) -> list[str]:
     """The words of a command, with paths into `place`."""
-    mine = re.compile(r"run|encoder|foreign|text\.txt|out/.*|new/.*")
+    mine = re.compile(r"run|encoder|foreign|text\.txt|data\.toml|out/.*|new/.*")
     return [f"{place}/{word}" if mine.fullmatch(word) else word for word in shlex.split(line)]
 
 
@@ -205,6 +209,7 @@ def prepare_base(base: Path) -> None:
     base.mkdir()
     (base / "out").mkdir()
     (base / "text.txt").write_text("1 2 3\n3 2 1\n2 2 2\n" * 20)
+    (base / "data.toml").write_text('[data]\ntext = "text.txt"\ndocuments = "line"\n[tokenizer]\nkind = "characters"\n')
     counting = merge(RECIPE.to_dict(), {"data": {"task": "count"}, "model": {"encoder_layers": 1}})
     counting["model"].pop("decoder_layers")
     for name, recipe in (("run", RECIPE.to_dict()), ("encoder", counting)):
@@ -215,7 +220,7 @@ def prepare_base(base: Path) -> None:
     write_foreign(base / "foreign", base / "foreign.json")
     (base / "new").mkdir()
     for line in COMMANDS.values():
-        if " new/" not in line:  # of these, the place must be empty
+        if " new/" not in line and "data" not in line:  # of these, the place must be empty
             succeed(split(line, base))
 
 

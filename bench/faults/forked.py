@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import torch
 
 import clearhead.decoding.pictures
 import clearhead.training.session  # noqa: F401 (imported here, so that no child needs to)
-from bench.faults.fork import fork
+from bench.faults.fork import CACHE, fork
 from clearhead.cli.main import main
 from clearhead.cost.account import Size, account
 from clearhead.model import configure
@@ -64,6 +65,11 @@ class Ended:
     def complaint(self) -> str:
         """The last line on standard error, which says what was wrong."""
         return self.err.rstrip("\n").rpartition("\n")[2]
+
+
+def caching_in(folder: Path) -> Callable[[], None]:
+    """For `first`: the cache of data is here."""
+    return partial(os.environ.__setitem__, CACHE, str(folder))
 
 
 def call(

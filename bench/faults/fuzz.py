@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.faults.fork import WORKSPACE
-from bench.faults.forked import call
+from bench.faults.forked import caching_in, call
 from bench.faults.hostile import header, sealed
 from bench.faults.outcome import Trial
 from bench.faults.run_folder import prepare
@@ -159,6 +159,11 @@ def targets(folder: Path) -> list[Target]:
         (pairs / "recipe.toml").read_text().partition("[data]")[0]
         + '[data]\ntsv = "lines.tsv"\n[tokenizer]\nkind = "characters"\n[training]\nsteps = 1\nmax_tokens = 64\n'
     )
+    rows = [{"source": f"{n} {n + 1}", "target": f"{n}, {n}"} for n in range(6)]
+    (pairs / "lines.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) * 4)
+    (pairs / "lines.csv").write_text("source,target\n" + "".join(f'{n} {n + 1},"{n}, {n}"\n' for n in range(6)) * 4)
+    for kind in ("csv", "jsonl"):
+        (pairs / f"{kind}.toml").write_text((pairs / "tsv.toml").read_text().replace("lines.tsv", f"lines.{kind}"))
     best = pairs / "whole" / "checkpoints" / (pairs / "whole" / "best").read_text().strip()
     last = pairs / "whole" / "checkpoints" / (pairs / "whole" / "latest").read_text().strip()
     resume = "train recipe.toml --run whole --set training.steps=7"
@@ -167,6 +172,8 @@ def targets(folder: Path) -> list[Target]:
     header_or_bytes = (change_header, change_bytes)
     encode = "tokenizer encode {file} lines.txt"
     begin = f"train recipe.toml --from whole {new}"
+    look, verify = "data look {file} --json", "data prepare recipe.toml --verify"
+    (stores,) = (text / "cache/stores").iterdir()
     plan = "learn start {new} --course {file}"
     return [
         Target("config.toml", pairs / "whole/config.toml", (change_toml,), (translate, "checkpoints whole", resume)),
@@ -186,6 +193,11 @@ def targets(folder: Path) -> list[Target]:
         Target("safetensors", last / "optimizer.safetensors", header_or_bytes, (resume,), sealed=True),
         Target("metrics.jsonl", pairs / "whole/metrics.jsonl", (change_bytes,), ("plot whole", resume)),
         Target("tables of text", pairs / "lines.tsv", (change_bytes,), (f"train tsv.toml {new}",)),
+        Target("tables of text", pairs / "lines.csv", (change_bytes,), ("data look csv.toml",)),
+        Target("tables of text", pairs / "lines.jsonl", (change_bytes,), ("data look jsonl.toml --json",)),
+        Target("recipes", pairs / "csv.toml", (change_toml,), (look,)),
+        Target("the cache of data", stores / "about.json", (change_json, change_bytes), ("data look recipe.toml",)),
+        Target("the cache of data", stores / "train.ids", (change_bytes,), (f"train recipe.toml {new}", verify)),
         Target("gzip", pairs / "packed.gz", (change_gzip,), ("score whole --source {file} --target {file}",)),
         Target(
             "lines", pairs / "lines.txt", (change_bytes,), (translate, "score whole --source {file} --target {file}")
@@ -242,7 +254,7 @@ def attempt(chance: random.Random, target: Target, command: str, folder: Path) -
         if target.sealed:
             sealed(file, changed)
         words = [word.replace("{file}", str(file)).replace("{new}", str(place / "new")) for word in command.split()]
-        ended = call(words, folder=place)
+        ended = call(words, caching_in(place / "cache"), place)
     wrong = ended.fault()
     if not wrong and (said := CONTROL.search(ended.err)):
         wrong = f"a control character on standard error: {ended.err[max(0, said.start() - 80) : said.end() + 20]!r}"

@@ -3,8 +3,8 @@
 Each operation is killed once before it is done (a write: half-way), in a run of its own, which is then resumed. What
 must be equal, bit for bit, to the run that nothing happened to: every file there is, under the same names; weights,
 optimizer, `best`, `latest`, the average; every line of metrics, and the scores of the final test. The same for a run
-that is resumed and killed once more, and for a group of two processes. Excepted is what tells of time: train.log,
-seconds and dates.
+that is resumed and killed once more, for a group of two processes, and for the preparation of data. Excepted is what
+tells of time: train.log, seconds and dates.
 """
 
 import hashlib
@@ -21,7 +21,10 @@ from typing import Any
 
 import tomli_w
 
+import clearhead.data.prepare as preparing
+import clearhead.data.store as stores
 from bench.faults.fork import WORKSPACE
+from bench.faults.forked import caching_in
 from bench.faults.operations import RECIPE, Meet, command, intercept, operations, spread, warm_up
 from bench.faults.outcome import Trial
 from clearhead.disk import LOCK
@@ -49,6 +52,7 @@ def trials(small: bool) -> Iterator[Trial]:
             yield from series(folder, "killed while resuming", half_done(folder), 1)
             yield from series(folder, "one of two processes killed", None, 2, sample=30)
             yield from averaging(folder)
+            yield from of_data(folder)
 
 
 def prepare(folder: Path) -> None:
@@ -115,6 +119,36 @@ def averaging(folder: Path) -> Iterator[Trial]:
     for number, moment in enumerate(moments, 1):
         case = f"at {number} of {len(moments)}, before `{moment}`"
         yield Trial("killed while averaging again", case, partial(attempt, number))
+
+
+def of_data(folder: Path) -> Iterator[Trial]:
+    """Kill `clearhead data prepare` at every operation on the cache; the same command then makes the same store."""
+    (folder / "text.txt").write_text("".join(f"Line {n} of a text.\n" for n in range(120)))
+    (folder / "data.toml").write_text('[data]\ntext = "text.txt"\ndocuments = "line"\n[tokenizer]\nvocab_size = 280\n')
+    words, cache = ["data", "prepare", str(folder / "data.toml")], folder / "cache"
+
+    def small(cache: Path, meet: Meet) -> None:
+        """Several blocks, each of which is written down."""
+        caching_in(cache)()
+        preparing.BLOCK, stores.EVERY = 800, 0.0
+        intercept(cache, meet)
+
+    moments = operations(cache, words, small)
+    wanted = fingerprint(cache)
+
+    def attempt(number: int) -> str:
+        shutil.rmtree(cache)
+        (end,) = command(words, lambda: small(cache, kill_at(number)))
+        if end.status != -signal.SIGKILL:
+            return f"the kill missed: {end.status}, {end.said}"
+        (end,) = command(words, lambda: small(cache, kill_at(0)))
+        return f"again: {end.said}" if end.status else difference(fingerprint(cache), wanted)
+
+    for number, moment in enumerate(moments, 1):
+        told = re.sub(r"\w{24}", "KEY", moment)  # of which some go by the path
+        yield Trial(
+            "killed while preparing data", f"at {number} of {len(moments)}, before `{told}`", partial(attempt, number)
+        )
 
 
 def begin(start: Path | None, run: Path) -> None:

@@ -21,7 +21,7 @@ from bench.faults.command_child import UNCAUGHT, Ended, Surroundings, call, nobo
 from bench.faults.mistakes_of_options import HUGE, Command, Mistake
 from bench.faults.mistakes_of_surroundings import surroundings
 from bench.faults.outcome import Trial
-from bench.faults.sandbox import Sandbox, sandbox
+from bench.faults.sandbox import DATA_KEYS, Sandbox, sandbox
 from clearhead.cli.main import app
 from clearhead.data.settings import DataSettings, TokenizerSettings
 from clearhead.decoding_settings import DecodingSettings
@@ -56,6 +56,7 @@ def trials(small: bool) -> Iterator[Trial]:
             *(one for command in commands for one in command.mistakes()),
             *contradictions(place),
             *settings_mistakes(place),
+            *data_mistakes(place),
         ]
         if not small:  # results for the commands of the lab to work on; what is measured is kept
             measured = next(command for command in commands if command.path == ("lab", "run"))
@@ -223,6 +224,18 @@ def settings_mistakes(place: Sandbox) -> Iterator[Mistake]:
             name = f"{table}.{field.name}"
             for value in wrong_values(name, hints[field.name]):
                 yield Mistake([*start, f"{name}={value}"], True, (field.name,), f"setting: {value[:9]}")
+
+
+def data_mistakes(place: Sandbox) -> Iterator[Mistake]:
+    """What is no data: for every kind of files, of training and held out."""
+    path = place.path
+    for key in DATA_KEYS:
+        good = path("text.txt" if key == "text" else "labels.tsv")
+        start = ["data", "look", path(f"{key}.toml"), "--set"]
+        for bad in (path("missing"), path("folder"), path("pipe"), "/dev/zero", path("empty.txt"), path("garbage.bin")):
+            yield Mistake([*start, f"data.{key}={bad}"], True, (bad,), "setting: no data")
+            held_out = f"data.validation_{key}={bad}"
+            yield Mistake([*start, f"data.{key}={good}", "--set", held_out], True, (bad,), "setting: no data")
 
 
 def wrong_values(name: str, hint: Any) -> Iterator[str]:

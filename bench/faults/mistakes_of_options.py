@@ -49,7 +49,7 @@ def roles(place: Sandbox) -> dict[str, Role]:
     missing, folder, garbage = path("missing"), path("folder"), path("garbage.bin")
     below, long, secret = path("lines.txt/below"), path("n" * 300), path("secret.txt")
     unusable = {"missing": missing, "below a file": below, "too long a name": long, "unreadable": secret}
-    text_file = {**unusable, "a folder": folder, "binary": garbage}
+    text_file = {**unusable, "a folder": folder, "binary": garbage, "a pipe": path("pipe"), "endless": "/dev/zero"}
     no_run = {"missing": missing, "a file": path("lines.txt"), "an empty folder": folder, "too long a name": long}
     output = {"in no folder": path("missing/x"), "below a file": below, "too long a name": long}
     free = ("", "日本語", "\x1b[31m", LONG, "\udcff")
@@ -83,7 +83,8 @@ def roles(place: Sandbox) -> dict[str, Role]:
         "T": Role("<end>", {}, ("",)),
         "TEXT": Role("the cat", {}, free),
         "PROMPT": Role("the cat", {}, free),
-        "SOURCE": Role(path("foreign"), {**unusable, "an empty folder": folder, "text": path("lines.txt")}),
+        "SOURCE": Role(path("foreign"), {**unusable, "an empty folder": folder, "text": path("lines.txt"),
+                                         "a pipe": path("pipe"), "endless": "/dev/zero"}),
         "NEW RUN": Role(path("here/made"), {"a file": path("lines.txt"), "there already": path("pairs"),
                                             "below a file": below, "too long a name": long}),
         "F.bin": Role(garbage, {**unusable, "a folder": folder}),
@@ -92,6 +93,10 @@ def roles(place: Sandbox) -> dict[str, Role]:
         "ADDRESS": Role("127.0.0.1", {"empty": "", "unknown": "nonsense", "not ours": "192.0.2.1"}),
         "HOST": Role("example.org", {"empty": "", "two words": "a b", "an address": "https://example.org"}),
         "ORIGIN": Role("https://example.org", {"empty": "", "no scheme": "example.org", "a page": "https://a.org/b"}),
+        "N": Role("1M", {"no number": "many", "empty": "", "none": "0", "less than none": "-1", "nan": "nan",
+                         "5,000 digits": "9" * 5000, "beyond all": "1e400", "another unit": "1X"}, ("1e9", "4.5M")),
+        "COUNTxDEVICE": Role("2xH100", {"unknown": "nonsense", "empty": "", "none": "0xH100", "no device": "8x",
+                                        "beyond all": "9999999xH100"}, ("a100",)),
         "PLAN": Role(path("plan.toml"), {**text_file, "no plan": path("recipe.toml")}),
     }  # fmt: skip
 
@@ -132,6 +137,8 @@ GOOD = {
 }
 # Filters that refuse lines which are text to others; what they make of them is tried in tests/cli.
 CHOOSY = {("tokenizer", "decode", "file")}
+# Texts that may be empty, as a pipe is that nobody writes to.
+COUNTS_NOTHING = {("tokenizer", "info", "text")}
 # What a parameter is, where its declaration says only that it is text or a file.
 KINDS = {
     ("doctor", "only"): "PROBE",
@@ -195,7 +202,8 @@ class Command:
             if one.is_option:
                 yield from self.with_option(one, base)
             for kind, value, refused in one.values():
-                if kind == "fine" and (*self.path, one.name) in CHOOSY:
+                place = (*self.path, one.name)
+                if (kind == "fine" and place in CHOOSY) or (kind == "a pipe" and place in COUNTS_NOTHING):
                     continue
                 must = refused or (*self.path, one.name, value) in REFUSED
                 words = base + one.with_value(value) if one.is_option else self.with_argument(one, value)
@@ -241,7 +249,8 @@ class Parameter:
         self.is_option = parameter.param_type_name == "option"
         self.flag = getattr(parameter, "is_flag", False)
         shown = metavar or parameter.metavar or "TEXT"
-        self.names = (*parameter.opts, *([] if self.is_option else [shown]), f"{parameter.name}")
+        places = [] if self.is_option else [shown, parameter.metavar or shown]
+        self.names = (*parameter.opts, *places, f"{parameter.name}")
         if self.is_option:  # the longest first: it is the one that messages use
             self.names = tuple(sorted(self.names, key=lambda name: (not name.startswith("--"), name)))
         base, *notes = typing.get_args(hint) if typing.get_origin(hint) is typing.Annotated else (hint,)

@@ -9,6 +9,7 @@ wrapped. All files of the package are written by Python, so nothing escapes; `st
 import builtins
 import io
 import os
+import re
 import signal
 import socket
 import sys
@@ -205,7 +206,8 @@ def spread(count: int, sample: int | None) -> list[int]:
 
 
 def operations(folder: Path, arguments: Sequence[str], watch: Callable[[Path, Meet], None] = intercept) -> list[str]:
-    """All that a command does to a folder, in order, as `rename latest`."""
+    """All that a command does to a folder, in order, as `rename latest`; with N for the number of the process, so that
+    it is the same list every time."""
     reading, writing = os.pipe()
 
     def tell(operation: str, path: Path, half: Callable[[], None]) -> None:
@@ -215,7 +217,7 @@ def operations(folder: Path, arguments: Sequence[str], watch: Callable[[Path, Me
     (end,) = command(arguments, lambda: watch(folder, tell))
     os.close(writing)
     with open(reading) as told:
-        found = told.read().splitlines()
+        found = [re.sub(r"(?<=[ /])(\.[^ /]+)\.\d+(?=/|$)", r"\1.N", line) for line in told.read().splitlines()]
     if end.status:
         raise RuntimeError(f"clearhead {' '.join(arguments)} ended with {end.status}: {end.said}")
     return found

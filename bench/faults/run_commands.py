@@ -31,6 +31,8 @@ TRAINED = (
 ALL = ("*",)
 QUICK = ("translate", "score", "checkpoints", "train", "tokenizer encode")  # for the sample of the tests
 DESCRIBE = (
+    "plan",
+    "data look",
     "shapes",
     "profile",
     "tokenizer decode",
@@ -53,6 +55,8 @@ COMMON = {  # to which it is all the same what kind of run it is
     ),
     "plot": Command(("plot", "RUN"), ("config.toml", "metrics.jsonl"), ("plots",), True),
     "shapes": Command(("shapes", "RUN", "--json", "--batch", "1", "--length", "8"), ("config.toml",)),
+    "plan": Command(("plan", "RUN", "--tokens", "1M", "--devices", "A100", "--length", "8"), ("config.toml",)),
+    "data look": Command(("data", "look", "RUN", "--json"), ("config.toml", "tokenizer.json")),
     "tokenizer info": Command(("tokenizer", "info", "RUN", "--json"), ("tokenizer.json",)),
     "tokenizer encode": Command(("tokenizer", "encode", "RUN", "lines.txt"), ("tokenizer.json",)),
     "tokenizer decode": Command(("tokenizer", "decode", "RUN", "ids.txt"), ("tokenizer.json",)),
@@ -99,6 +103,8 @@ COMMANDS = {
         "plot": Command(("plot", "RUN"), ("metrics.jsonl", *WEIGHTS[:4]), ("plots",), True),  # weights as in predict
         "train --from": Command(BEGIN, WEIGHTS, result="../damaged-out/checkpoints/step_00000001/model.safetensors"),
         "serve": COMMON["serve"],
+        "data look": COMMON["data look"],
+        "data prepare": Command(("data", "prepare", "RUN", "--verify"), ("config.toml", "tokenizer.json")),
         **EVERY,
     },
 }

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.faults.fork import WORKSPACE
-from bench.faults.forked import Ended, call
+from bench.faults.forked import Ended, caching_in, call
 from bench.faults.hostile import hostile
 from bench.faults.outcome import Trial
 from bench.faults.run_commands import COMMANDS, DESCRIBE, QUICK, Command
@@ -42,12 +42,14 @@ DATA = {
     "text": 'text = "text.txt"\ndocuments = "line"\ncontext = 16\n[tokenizer]\nvocab_size = 270\n',
     "counts": 'task = "count"\nexamples = 60\nheld_out = 5\nsymbols = 6\nlongest = 6\n',
     "labels": 'labelled = "labels.tsv"\n[tokenizer]\nkind = "characters"\n',
+    "files": 'tsv = "pairs.tsv"\n[tokenizer]\nvocab_size = 270\n',
 }
 LINES = {
     "pairs": "1 2 3\n0 5\n",
     "text": "the cat sat\na dog\n",
     "counts": "1 2 3\n0 5\n",
     "labels": "the cat\na dog\n",
+    "files": "the cat\na dog\n",
 }
 
 
@@ -61,6 +63,7 @@ def prepare(folder: Path, kind: str, with_other: bool = False) -> None:
     (folder / "lines.txt").write_text(LINES[kind])
     (folder / "ids.txt").write_text("5 6 7\n\n8\n")
     (folder / "labels.tsv").write_text("".join(f"the cat {n}\tcat\na dog {n}\tdog\n" for n in range(20)))
+    (folder / "pairs.tsv").write_text("".join(f"the cat {n}\t{n} cats\n" for n in range(60)))
     (folder / "recipe.toml").write_text(f"[model]\n{MODEL}[data]\n{DATA[kind]}{TRAINING}")
     (folder / "other.toml").write_text((folder / "recipe.toml").read_text().replace("d_ff = 8", "d_ff = 16"))
     (folder / "more.tsv").write_text((folder / "labels.tsv").read_text() + "no one\tnobody\nnothing\tnobody\n" * 9)
@@ -75,7 +78,7 @@ def prepare(folder: Path, kind: str, with_other: bool = False) -> None:
             else ()
         ),
     ):
-        ended = call(words, folder=folder)
+        ended = call(words, caching_in(folder / "cache"), folder)
         if ended.status != 0:
             raise RuntimeError(f"clearhead {' '.join(words)}: {ended.err}")
 
@@ -165,7 +168,7 @@ class Bench:
             with tempfile.TemporaryDirectory(dir=self.folder, prefix="run-") as place:
                 run = Path(place) / "damaged"
                 shutil.copytree(self.folder / "whole", run)
-                ended = call(self.words(command, str(run)), folder=self.folder)
+                ended = call(self.words(command, str(run)), caching_in(self.folder / "cache"), self.folder)
                 if ended.status != 0:
                     raise RuntimeError(f"clearhead {name} on a whole run: {ended.err}")
                 self.right[name] = self.result(command, run, ended)
@@ -190,8 +193,13 @@ class Bench:
             shutil.copytree(self.folder / "whole", run, symlinks=True)
             damage(run / file)
             before = prints(run)
-            refused = (lambda: refuse(run / file)) if first else (lambda: None)
-            ended = call(self.words(command, str(run)), refused, self.folder)
+
+            def begin() -> None:
+                caching_in(self.folder / "cache")()
+                if first:
+                    refuse(run / file)
+
+            ended = call(self.words(command, str(run)), begin, self.folder)
             return ended.fault() or self.judge(name, command, run, file, before, ended)
 
     def judge(self, name: str, command: Command, run: Path, file: str, before: dict[str, str], ended: Ended) -> str:

@@ -44,6 +44,7 @@ samples = 0
 threads = 1
 """
 
+DATA_KEYS = ("text", "tsv", "labelled")
 Snapshot = dict[str, tuple[int, int, int]]
 
 
@@ -62,6 +63,9 @@ class Sandbox:
         (folder / "empty.txt").touch()
         (folder / "garbage.bin").write_bytes(bytes(range(256)) * 4)
         (folder / "folder").mkdir()
+        os.mkfifo(folder / "pipe")
+        for key in DATA_KEYS:
+            (folder / f"{key}.toml").write_text(f'[data]\n{key} = ""\n[tokenizer]\nkind = "characters"\n')
         (folder / "secret.txt").write_text("nobody may read this\n")
         (folder / "secret.txt").chmod(0)
         (folder / "recipe.toml").write_text(RECIPE)

@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 from clearhead.data.settings import FILE_KEYS, DataSettings, Files
 from clearhead.errors import InputError
-from clearhead.reading import LONGEST_LINE, lines_of, opened_text, refuse_swollen
+from clearhead.reading import LONGEST_LINE, opened_text, refuse_swollen
 from clearhead.tokenizer.corpus import blocks
 
 # A file with more broken lines than this is not UTF-8 with accidents, but in another encoding.
 MOST_BROKEN = 0.1
+BLOCK = 1 << 18  # bytes read at once
 CHECKED = 64 << 20  # bytes, after which a packed file is asked how far it has swollen
 LOOKED_AT = 40  # first lines by which JSON lines are known
 T = TypeVar("T", bound=Any)
@@ -121,23 +122,48 @@ def decode(line: bytes) -> str | None:
         return None
 
 
-def raw_lines(path: Path, with_returns: bool = False) -> Iterator[bytes]:
-    """The lines of a file one by one, plain or gzip, in as little memory as the longest takes."""
+def line_blocks(path: Path) -> Iterator[bytes]:
+    """The lines of a file, plain or gzip, some thousands at a time, without the last line end: each line by itself
+    would cost more than what is done with it. No more is held than that, or than the longest line takes."""
     refuse_missing(path)
     with opened_text(path) as file:
-        number = read = checked = 0
-        for number, (line, whole) in enumerate(lines_of(file, path), 1):
-            read += len(line) + 1
+        number = read = checked = 0  # lines that were given on, bytes that were read
+        rest = b""
+        while piece := file.read1(BLOCK):  # of a pipe, what there is
+            read += len(piece)
             if read - checked > CHECKED:
                 refuse_swollen(path, checked := read)
-            if not whole:
-                raise InputError(
-                    f"{path}, line {number}: longer than {LONGEST_LINE >> 20} MiB, the most a line may have"
-                )
-            line = line.removeprefix(MARK) if number == 1 else line
-            yield line if with_returns else line.removesuffix(b"\r")
-        if not number:
+            block, end, rest = (rest + piece).rpartition(b"\n") if b"\n" in piece else (b"", b"", rest + piece)
+            if max(len(block), len(rest)) > LONGEST_LINE:
+                refuse_long(path, number, block.split(b"\n") if end else [], rest)
+            if end:
+                yield block.removeprefix(MARK) if number == 0 else block
+                number += block.count(b"\n") + 1
+        if not read:
             raise InputError(f"{path}: the file is empty")
+        if rest:
+            yield rest.removeprefix(MARK) if number == 0 else rest
+
+
+def refuse_long(path: Path, before: int, lines: list[bytes], rest: bytes) -> None:
+    for number, line in enumerate([*lines, rest], before + 1):
+        if len(line) > LONGEST_LINE:
+            raise InputError(f"{path}, line {number}: longer than {LONGEST_LINE >> 20} MiB, the most a line may have")
+
+
+def raw_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file one by one, in as little memory as the longest takes."""
+    for block in line_blocks(path):
+        for line in block.split(b"\n"):
+            yield line.removesuffix(b"\r")
+
+
+def decoded(block: bytes) -> list[str | None]:
+    """The lines of a block as text, with any "\\r" at their ends; None for one that is not UTF-8."""
+    try:
+        return list(block.decode().split("\n"))
+    except UnicodeDecodeError:
+        return [decode(line) for line in block.split(b"\n")]
 
 
 def text_lines(path: Path) -> Iterator[str]:
@@ -150,19 +176,23 @@ def text_lines(path: Path) -> Iterator[str]:
 def some_lines(path: Path, strict: bool) -> Iterator[str | None]:
     """The same, where a line that is not UTF-8 is None, unless `strict` or there are many. JSON lines are refused."""
     first: tuple[int, bytes] | None = None
-    number = broken = 0
     start: list[str | None] = []
-    for number, raw in enumerate(raw_lines(path), 1):
-        line = decode(raw)
-        if line is None:
-            first, broken = first or (number, raw), broken + 1
+    number = broken = 0
+    for block in line_blocks(path):
+        lines = decoded(block)
+        if number < LOOKED_AT:
+            start += lines[: LOOKED_AT - number]
+            if len(start) == LOOKED_AT:
+                refuse_json_lines(path, start)
+        if None in lines:
+            place = lines.index(None)
+            first = first or (number + place + 1, block.split(b"\n")[place].removesuffix(b"\r"))
             if strict:
+                yield from lines[:place]
                 raise not_utf8(path, *first)
-        if number <= LOOKED_AT:
-            start.append(line)
-        if number == LOOKED_AT:
-            refuse_json_lines(path, start)
-        yield line
+            broken += lines.count(None)
+        number += len(lines)
+        yield from (line and line.removesuffix("\r") for line in lines) if b"\r" in block else lines
     if number < LOOKED_AT:
         refuse_json_lines(path, start)
     if first is not None and broken > MOST_BROKEN * number:
@@ -200,6 +230,8 @@ def read_lines(path: Path) -> list[str]:
 
 def not_utf8(path: Path, number: int, line: bytes, extent: str = "") -> InputError:
     """What to say of a line in another encoding."""
+    if line.startswith((b"\xff\xfe", b"\xfe\xff")) and number == 1:
+        return InputError(f"{path}: UTF-16; convert it, for example with `iconv -f utf-16 -t utf-8`")
     try:
         line.decode()
         start = 0
@@ -214,7 +246,7 @@ def not_utf8(path: Path, number: int, line: bytes, extent: str = "") -> InputErr
 def refuse_json_lines(path: Path, lines: Iterable[str | None]) -> None:
     """Text is wanted: lines that are JSON objects would be learned with their braces, keys and escapes."""
     seen, keys = 0, set[str]()
-    for line in islice(filter(None, lines), 20):
+    for line in islice(filter(str.strip, filter(None, lines)), 20):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):

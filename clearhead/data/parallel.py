@@ -39,11 +39,12 @@ def read_pairs(
         found = side_by_side(paths[0], paths[1], strict)
     none = True
     for line, source, target in found:
-        reason, file = unusable(source, target, names)
-        if not reason:
+        if source and target and (pair := PairRow(line, source.strip(), target.strip())).source and pair.target:
             none = False
-            yield PairRow(line, (source or "").strip(), (target or "").strip())
-        elif strict and reason == "empty on one side":
+            yield pair
+            continue
+        reason, file = unusable(source, target, names)
+        if strict and reason == "empty on one side":
             raise InputError(f"{file}, line {line}: empty, but its other side is not")
         else:
             tally.note(reason, f"{file}, line {line}")
@@ -62,24 +63,22 @@ def columns_of(rows: Iterable[Cells]) -> Iterator[tuple[int, str | None, str | N
 def side_by_side(source: Path, target: Path, strict: bool) -> Iterator[tuple[int, str | None, str | None]]:
     """The lines of two files, of which both must have as many."""
     end = object()
-    counts = [0, 0]
-    for both in zip_longest(some_lines(source, strict), some_lines(target, strict), fillvalue=end):
-        counts = [count + (one is not end) for count, one in zip(counts, both, strict=True)]
-        if end not in both:
-            yield counts[0], both[0], both[1]  # type: ignore[misc]
-    if counts[0] != counts[1]:
-        raise InputError(
-            f"{source} has {counts[0]:,} lines, but {target} has {counts[1]:,}: line n of one must belong to "
-            "line n of the other"
-        )
+    lines = some_lines(source, strict), some_lines(target, strict)
+    for number, (one, other) in enumerate(zip_longest(*lines, fillvalue=end), 1):
+        if one is end or other is end:
+            longer = number + sum(1 for _ in lines[one is end])
+            counts = (number - 1, longer) if one is end else (longer, number - 1)
+            raise InputError(
+                f"{source} has {counts[0]:,} lines, but {target} has {counts[1]:,}: line n of one must belong to "
+                "line n of the other"
+            )
+        yield number, one, other  # type: ignore[misc]
 
 
 def unusable(source: str | None, target: str | None, files: tuple[str, str]) -> tuple[str, str]:
-    """Why a pair cannot be used, and the file that is to blame; nothing if it can."""
+    """Why a pair cannot be used, and the file that is to blame."""
     if source is None or target is None:
         return "not UTF-8", files[source is not None]
-    if source.strip() and target.strip():
-        return "", ""
     both = not source.strip() and not target.strip()
     return "empty on both sides" if both else "empty on one side", files[bool(source.strip())]
 

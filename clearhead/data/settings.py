@@ -181,7 +181,7 @@ class TokenizerSettings:
     """Which tokenizer to learn from the training data, or where to find one."""
 
     kind: Literal["bpe", "characters", "integers"] | None = None  # None: what suits the data
-    vocab_size: int = 10_000  # of byte-pair encoding
+    vocab_size: int = 10_000  # of byte-pair encoding; fewer where the text has not as many pairs that occur twice
     pattern: str = "gpt2"  # how byte-pair encoding cuts text into words: gpt2, cl100k, o200k or a regular expression
     path: str | None = None  # a tokenizer that exists already: tokenizer.json, vocab.json or .tiktoken
     apart: bool = False  # the source of parallel text has a vocabulary of its own, and `path` is the target's

@@ -5,12 +5,14 @@ tokenizer, the settings that say how they are read. It holds columns, each a pla
 of all examples one after the other, where each example ends, the lines they come from. While it is made it only grows,
 and a journal, written after the columns are on the disk, says how far they are right: what a killed process wrote
 beyond that is cut off, and the work goes on there. Only what is complete gets its name, by a rename; what has it is
-believed as long as every file has the size it was written with (and, if asked, the same SHA-256).
+believed as long as every file has the size it was written with and was not touched since, or else (and whenever that is
+asked for) the same SHA-256. What is not believed is made again.
 """
 
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,13 +22,16 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.disk import locked, make_folder, put_in_place, remove, sync, write_whole
+from clearhead.disk import clear_temporaries, locked, make_folder, put_in_place, remove, sync, write_whole
 from clearhead.errors import InputError
+from clearhead.reading import opened as opened_file
 
 VERSION = 1  # of what is written; another one is another store
 ABOUT, JOURNAL = "about.json", "journal.json"
 EVERY = 5.0  # seconds between two entries of the journal: what a kill can cost
 PIECE = 1 << 20  # bytes read at once for a sum
+TEMPORARY = re.compile(r"\..+\.(\d+)")  # what a process writes beside its place
+NOT_OURS = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what damaged notes end in
 
 
 class Rising(NamedTuple):
@@ -58,13 +63,10 @@ def sum_of(described: Any) -> str:
 def digest(path: Path, size: int | None = None) -> str:
     """SHA-256 of a file, or of its first so many bytes."""
     total, left = hashlib.sha256(), -1 if size is None else size
-    try:
-        with path.open("rb") as file:
-            while left and (piece := file.read(PIECE if left < 0 else min(PIECE, left))):
-                total.update(piece)
-                left -= len(piece) if left > 0 else 0
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    with opened_file(path, pipes=False) as file:  # what is read again later must be a file
+        while left and (piece := file.read(PIECE if left < 0 else min(PIECE, left))):
+            total.update(piece)
+            left -= len(piece) if left > 0 else 0
     return total.hexdigest()
 
 
@@ -77,12 +79,25 @@ def known_digest(path: Path, verify: bool = False) -> str:
         *before, found = json.loads(note.read_text())
         if before == seen and not verify and isinstance(found, str):
             return found
-    except (OSError, ValueError, TypeError):
+    except NOT_OURS:
         pass
     found = digest(path)
     make_folder(note.parent)
     write_whole(note, json.dumps([*seen, found]))
     return found
+
+
+def sealed(content: dict[str, Any]) -> str:
+    """As JSON, with a sum of all that it says."""
+    return json.dumps({**content, "sum": sum_of(json.loads(json.dumps(content)))})
+
+
+def unsealed(path: Path) -> dict[str, Any]:
+    """What was sealed, unless something happened to it."""
+    content = json.loads(path.read_text())
+    if content.pop("sum") != sum_of(content):
+        raise ValueError(f"{path}: damaged")
+    return content
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------
@@ -116,12 +131,15 @@ def opened(key: str, verify: bool = False) -> Store | None:
     """The store of this name if it is there, whole; with `verify`, every byte of it is read."""
     folder = cache_folder() / "stores" / key
     try:
-        about = json.loads((folder / ABOUT).read_text())
+        about = unsealed(folder / ABOUT)
+        written = (folder / ABOUT).stat().st_mtime_ns  # after all others
         for name, (_, size, sha256) in about["files"].items():
-            if (folder / name).stat().st_size != size or (verify and digest(folder / name) != sha256):
+            found = (folder / name).stat()
+            doubtful = verify or found.st_mtime_ns > written
+            if found.st_size != size or (doubtful and digest(folder / name) != sha256):
                 return None
         return Store(folder, about)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except NOT_OURS:
         return None
 
 
@@ -140,7 +158,7 @@ class Writer:
         # blocks done, what each column is made of, how far the rising ones are, and what the work wants to remember
         self.state: dict[str, Any] = {"blocks": 0, "kinds": {}, "sizes": {}, "bases": {}, "notes": {}}
         try:
-            self.state = json.loads((self.folder / JOURNAL).read_text())
+            self.state = unsealed(self.folder / JOURNAL)
             for name, size in self.state["sizes"].items():
                 os.truncate(self.folder / name, size)
                 if (self.folder / name).stat().st_size != size:
@@ -148,7 +166,7 @@ class Writer:
             for path in self.folder.iterdir():  # begun after the last entry
                 if path.name not in (*self.state["sizes"], JOURNAL):
                     remove(path)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except NOT_OURS:
             self._begin_again()
 
     def _begin_again(self) -> None:
@@ -165,7 +183,8 @@ class Writer:
                     self.state["bases"][name] = base + value.total
                     value = value.values + base
                 if name not in self.files:
-                    self.files[name] = (self.folder / name).open("ab")
+                    known = name in self.state["sizes"]  # else whatever lies there is none of it
+                    self.files[name] = (self.folder / name).open("ab" if known else "wb")
                     self.state["kinds"][name] = value.dtype.str
                 self.files[name].write(np.ascontiguousarray(value).data)
         except OSError as error:
@@ -183,7 +202,7 @@ class Writer:
         except OSError as error:
             raise self._refused(error) from None
         self.state |= {"blocks": blocks, "notes": notes}
-        write_whole(self.folder / JOURNAL, json.dumps(self.state))
+        write_whole(self.folder / JOURNAL, sealed(self.state))
         self.written = time.monotonic()
 
     def finish(self, parts: dict[str, Any]) -> None:
@@ -194,9 +213,9 @@ class Writer:
             name: (kind, self.state["sizes"].get(name, 0), digest(self.folder / name))
             for name, kind in self.state["kinds"].items()
         }
-        write_whole(self.folder / ABOUT, json.dumps({"files": files, "parts": parts}))
-        remove(self.folder / JOURNAL)
+        write_whole(self.folder / ABOUT, sealed({"files": files, "parts": parts}))
         try:
+            (self.folder / JOURNAL).unlink()
             sync(self.folder)
             put_in_place(self.folder, self.place)
         except OSError as error:
@@ -219,6 +238,8 @@ def alone(key: str, told: Callable[[str], None]) -> Iterator[None]:
     """Hold the place of a store. Whoever makes the same one is waited for."""
     folder = cache_folder() / "locks" / key
     make_folder(folder)
+    for place in ("sums", "tokenizers", "stores"):
+        clear_temporaries(cache_folder() / place, TEMPORARY)  # of processes that were killed
     waiting = False
     while True:
         lock = locked(folder)

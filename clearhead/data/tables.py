@@ -7,8 +7,10 @@ refused with its line.
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from clearhead.data.batch import Tally
@@ -21,6 +23,7 @@ Cells = tuple[
     int, list[str | None] | None
 ]  # the line, and the chosen cells in order; none: a blank line; None: not UTF-8
 
+HALF = re.compile("[\ud800-\udfff]")  # which JSON can write, as \ud800, and UTF-8 cannot
 ENDINGS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
@@ -86,7 +89,9 @@ def read_quoted(path: Path) -> Iterator[tuple[int, list[str] | None]]:
                 raise not_utf8(path, number, line) from None
 
     csv.field_size_limit(LONGEST_LINE)
-    reader = csv.reader(lines(), strict=True)
+    left = lines()
+    first = next(left, "")
+    reader = csv.reader(chain([first], left), strict=True, delimiter=delimiter_of(first))
     number = 1
     try:
         for cells in reader:
@@ -94,6 +99,11 @@ def read_quoted(path: Path) -> Iterator[tuple[int, list[str] | None]]:
             number = reader.line_num + 1
     except csv.Error as error:
         raise InputError(f"{path}, line {number}: not CSV: {error}") from None
+
+
+def delimiter_of(first: str) -> str:
+    """What stands between the cells of a CSV: a comma, or what spreadsheets write where the comma is in numbers."""
+    return next((mark for mark in ",;\t" if len(next(csv.reader([first], delimiter=mark), ())) > 1), ",")
 
 
 def read_objects(path: Path, wanted: Wanted) -> Iterator[Cells]:
@@ -113,11 +123,16 @@ def read_objects(path: Path, wanted: Wanted) -> Iterator[Cells]:
         cells: list[str | None] = []
         for key, name in zip(wanted.keys, names, strict=True):
             value = None if name is None else row.get(name)
+            if value is None and name in row:
+                value = ""  # null is an empty cell
             if isinstance(value, int | float):
                 value = json.dumps(value)
             if name is not None and not isinstance(value, str):
                 found = "missing" if name not in row else json.dumps(value)[:40]
                 raise InputError(f"{path}, line {number}: the field {name!r} (data.{key}) is {found}; wanted a string")
+            if isinstance(value, str) and (half := HALF.search(value)):
+                said = f"holds {half[0]}, half a character, which no text has"
+                raise InputError(f"{path}, line {number}: the field {name!r} (data.{key}) {said}")
             cells.append(value)
         yield number, cells
 
@@ -147,7 +162,8 @@ def find_columns(first: Sequence[str], wanted: Wanted, path: Path) -> tuple[list
         elif len(first) == len(wanted.usual):
             asked = list(range(1, len(first) + 1))
         elif len(first) == len(needed) or "target" in needed:  # of pairs, the first two of any number
-            require(len(first) >= 2, f"{path}, line 1: 1 columns; wanted at least 2, with a tab between them")
+            between = "comma" if form_of(path) == "csv" else "tab"
+            require(len(first) >= 2, f"{path}, line 1: 1 columns; wanted at least 2, with a {between} between them")
             asked = [needed.index(usual) + 1 if usual in needed else None for usual in wanted.usual]
         else:
             said = " and ".join(f"`{usual}`" for usual in needed)

@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clearhead.data.batch import Tally
-from clearhead.data.files import LOOKED_AT, decode, not_utf8, raw_lines, refuse_json_lines, some_lines, text_blocks
+from clearhead.data.files import (
+    LOOKED_AT,
+    decode,
+    decoded,
+    line_blocks,
+    not_utf8,
+    raw_lines,
+    refuse_json_lines,
+    some_lines,
+    text_blocks,
+)
 from clearhead.data.parallel import hold_out
 from clearhead.data.seen import Seen
 from clearhead.data.settings import DataSettings
@@ -164,15 +174,17 @@ def block_texts(path: Path) -> Iterator[str]:
     """What stands between blank lines."""
     refuse_objects(path)
     lines: list[str] = []
-    for number, raw in enumerate(raw_lines(path, with_returns=True), 1):
-        line = decode(raw)
-        if line is None:
-            raise not_utf8(path, number, raw)
-        if line.strip():
-            lines.append(line)
-        elif lines:
-            yield "\n".join(lines).strip("\r\n")
-            lines = []
+    number = 0
+    for block in line_blocks(path):
+        for line in decoded(block):
+            number += 1
+            if line is None:
+                raise not_utf8(path, number, next(raw for raw in block.split(b"\n") if decode(raw) is None))
+            if line and not line.isspace():
+                lines.append(line)
+            elif lines:
+                yield "\n".join(lines).strip("\r\n")
+                lines = []
     if lines:
         yield "\n".join(lines).strip("\r\n")
 

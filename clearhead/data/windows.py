@@ -160,6 +160,13 @@ class Windows:
         ends = self.columns["ends"]
         return np.searchsorted(ends, np.arange(int(ends[-1])), side="right")
 
+    def document_ids(self, index: int) -> Ids:
+        """All ids of a document, its marks included."""
+        start, end = (int(self.columns["ends"][one]) if one >= 0 else 0 for one in (index - 1, index))
+        if self.next_tokens:  # each has an id more than its part of the stream
+            start, end = start + index, end + index + 1
+        return self.columns["ids"][start:end]
+
     def documents(self, limit: int | None = None) -> list[str]:
         """The texts of held-out documents."""
         ends = self.columns["text_ends"][:limit].tolist()

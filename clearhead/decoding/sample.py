@@ -48,7 +48,9 @@ class Sampling:
 def candidates(scores: Tensor, how: Sampling) -> tuple[Tensor, Tensor]:
     """Tokens (R, n), likeliest first, and their probabilities, zero where cut off and not yet normalised again."""
     # float64: the cumulative sum is compared with a random number, and 10,000 small float32 terms drift by more
-    wide = scores.double() / how.temperature
+    # what is divided is below the greatest: a temperature near 0 would otherwise give ∞, and ∞ − ∞ is no number
+    wide = scores.double()
+    wide = (wide - wide.amax(-1, keepdim=True)) / how.temperature
     if 0 < how.top_k < wide.size(-1):
         values, tokens = wide.topk(how.top_k, dim=-1)
     else:

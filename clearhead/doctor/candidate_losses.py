@@ -63,8 +63,11 @@ class CandidateLoss:
         return self.form.floor(choices) * factor
 
 
-def pairings(logits: Tensor, tokens: Tensor, shift: int) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """(name, logits, labels) for each way of putting them together; `shift` is the declared one."""
+def pairings(logits: Tensor, tokens: Tensor, shift: int, prefix: int = 0) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """(name, logits, labels) for each way of putting them together; `shift` is the declared one.
+
+    The first `prefix` tokens see each other, so they need not be predicted.
+    """
 
     def shifted(by: int) -> tuple[Tensor, Tensor]:
         length = tokens.size(1)
@@ -73,6 +76,8 @@ def pairings(logits: Tensor, tokens: Tensor, shift: int) -> Iterator[tuple[str, 
         return logits[:, -by:], tokens[:, :by]
 
     yield "as declared", *shifted(shift)
+    if prefix > 1 and shift == 1:
+        yield "as declared", logits[:, prefix - 1 : -1], tokens[:, prefix:]
     if shift == 1:
         yield "labels not shifted", *shifted(0)
         yield "labels not shifted", logits[:, :-1], tokens[:, :-1]  # where the last token is not fed
@@ -111,6 +116,7 @@ def fitting_losses(
     pad: int | None,
     smoothing: float,
     ignorable: tuple[int, ...] = (),
+    prefix: int = 0,
 ) -> Iterator[CandidateLoss]:
     """Every candidate that gives `value` up to `limit`, the declared one first."""
     vocab = logits.size(-1)
@@ -122,7 +128,7 @@ def fitting_losses(
     constant = torch.stack([form.entropy() if form.divergence else torch.zeros(vocab).double() for form in forms])
     for twice in (False, True):
         prepared = logits.softmax(dim=-1) if twice else logits
-        for pairing, outputs, labels in pairings(prepared, tokens, shift):
+        for pairing, outputs, labels in pairings(prepared, tokens, shift, prefix):
             # a token without probability costs nothing where no target asks for it
             logp = outputs.double().log_softmax(dim=-1).clamp(min=-1e30)
             known = labels.clamp(0, vocab - 1)

@@ -56,6 +56,29 @@ def pick(inputs: Inputs, row: int) -> Inputs:
 CHOOSING = {"argmax", "max", "topk", "sort", "multinomial"}
 
 
+def never_said(subject: Subject, model: nn.Module, inputs: Inputs) -> list[int]:
+    """Padding, and the few tokens that a generator takes out of every choice: it need not say them."""
+    tables = [m for m in model.modules() if isinstance(m, nn.Embedding) and m.num_embeddings == subject.vocab]
+    found = {*subject.pads().tolist(), *(m.padding_idx for m in tables if m.padding_idx is not None)}
+    rows, start = inputs[-1].size(0), inputs[-1].size(1)
+    try:
+        with torch.no_grad(), Choices(rows, subject.vocab) as choices:
+            tokens = continued(subject, model, inputs, 3)
+    except Exception:
+        return sorted(found)
+    if chosen := choices.logits(tokens.size(1) - start):
+        barred = torch.stack([x[:, : subject.vocab] == -torch.inf for x in chosen]).flatten(0, 1).all(dim=0)
+        # of those that only ever fall behind the best k there are many
+        found |= set(barred.nonzero().flatten().tolist()) if int(barred.sum()) <= subject.vocab // 4 else set()
+    return sorted(found)
+
+
+def behind(logits: Tensor, chosen: Tensor, never: list[int]) -> Tensor:
+    """How far the chosen tokens (B,) are below the likeliest (B, V) of those that are ever said."""
+    best = logits.index_fill(-1, torch.tensor(never, dtype=torch.long), -torch.inf).amax(dim=-1)
+    return best - logits.gather(1, chosen[:, None]).squeeze(1)
+
+
 class Choices(TorchFunctionMode):
     """Notes what each step of a generator chooses from: (rows, V), logits or probabilities."""
 

@@ -69,6 +69,7 @@ class Subject:
         self.shaped: set[str] = set()  # forwards whose outputs had the right shape
         # the padding of the source, and that of the target or of the only tokens there are
         self.source_pad, self.pad = spec.pad if isinstance(spec.pad, tuple) else (spec.pad, spec.pad)
+        self.prefix = int(getattr(spec, "prefix", 0))  # the first tokens that see each other both ways
         self.dtype = spec.dtype or torch.float64
         self.sizes = self.choose_sizes()
         self.vocab = self.find_vocab()

@@ -52,7 +52,11 @@ VERDICTS = {
 
 # the lines beside each step of view 3: file, and the first and last line as they begin there
 CODE: dict[str, tuple[str, str, str]] = {
-    "tokens": ("tokenizer/bytepair.py", 'symbols = "".join(map(look_up, self._split(text)))', ""),
+    "tokens": ("tokenizer/bytepair.py", 'return _as_ids("".join(map(look_up, self._split(text))))', ""),
+    "characters": ("tokenizer/characters_and_integers.py", "return [self._ids[character] for", ""),
+    "integers": ("tokenizer/characters_and_integers.py", "ids.append(len(self.special)", ""),
+    "pieces": ("tokenizer/pieces.py", 'return self._join(self._start(f" {text}"))', ""),
+    "delegated": ("tokenizer/delegated.py", "found: list[int] = self._inner.encode(", ""),
     "embedding": ("model/embedding.py", 'x = tap("tokens"', 'x = x + tap("positions"'),
     "norm": ("model/norm.py", "wide = x.to(", "normal = (centred"),
     "rms": ("model/norm.py", "mean_square = (wide", "return (wide / torch.sqrt(mean_square"),

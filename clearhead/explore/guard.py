@@ -42,7 +42,12 @@ class Refused(Exception):
 
 def hosts(port: int) -> frozenset[str]:
     """What a browser on this machine may call us."""
-    return frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]"))
+    return frozenset().union(*(spelled(name, port) for name in ("127.0.0.1", "localhost", "[::1]")))
+
+
+def spelled(name: str, port: int) -> set[str]:
+    """A name as it stands in the Host header: with its port, which clients leave out if it is 80."""
+    return {f"{name}:{port}", name} if port == 80 else {f"{name}:{port}"}
 
 
 def one(headers: Headers, name: str) -> str | None:

@@ -1,6 +1,6 @@
 """The page's server: Starlette on loopback, one session, a handful of endpoints.
 
-    GET  /                  the page, with this process's token in it        GET /page/NAME    its scripts and styles
+    GET  /                  the page, with this process's token in it        GET /page/NAME    its script and its styles
     GET  /api/model         the run and its model                            GET /api/training?after=N   metrics
     POST /api/pass          a text through the model                         POST /api/tensors           numbers, binary
     POST /api/worth         what each head and layer is worth                POST /api/guesses           layer by layer
@@ -10,26 +10,27 @@ has its own status (guard.py); nothing of a traceback ever leaves the terminal.
 """
 
 import json
-import re
 import secrets
 import socket
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from importlib.resources import files
+from functools import cache
 from typing import Any, TypeAlias
 
 from clearhead.errors import InputError
+from clearhead.explore.bundle import PAGE, bundle
 from clearhead.explore.guard import HEADERS, MOST_BYTES, Refused, check, parse
 from clearhead.explore.history import finite
 from clearhead.explore.requests import OfPass, PassRequest, TensorRequest
 from clearhead.explore.session import Session
 from clearhead.settings import from_dict
 
-PAGE = files("clearhead.explore") / "page"
-FILE = re.compile(r"[a-z0-9_]{1,40}\.(js|css|svg)", re.ASCII)
-KINDS = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+FILES: dict[str, tuple[str, Callable[[], str]]] = {  # all that is served besides the page itself
+    "main.js": ("text/javascript", cache(bundle)),
+    "style.css": ("text/css", lambda: (PAGE / "style.css").read_text(encoding="utf-8")),
+}
 NEEDED = "clearhead explore needs two more packages: pip install 'clearhead[serve]' (starlette and uvicorn)"
 Request: TypeAlias = Any  # Starlette's; it is an extra, and imported only where it is used
 Response: TypeAlias = Any
@@ -148,28 +149,26 @@ async def not_found(request: Request, failure: Exception) -> Response:
 
 
 def page(token: str) -> Handler:
-    """index.html with the token in it, and all its modules named at once: the browser need not find them one by one."""
-    names = sorted(file.name for file in PAGE.iterdir() if file.name.endswith(".js"))
-    ahead = "".join(f'<link rel="modulepreload" href="/page/{name}">\n' for name in names)
+    """index.html with the token in it."""
 
     async def handler(request: Request) -> Response:
         from starlette.responses import Response as Made
 
-        text = (PAGE / "index.html").read_text(encoding="utf-8").replace("<script", f"{ahead}<script", 1)
+        text = (PAGE / "index.html").read_text(encoding="utf-8")
         return Made(text.replace("CLEARHEAD_TOKEN", token).encode(), media_type="text/html; charset=utf-8")
 
     return handler
 
 
 async def asset(request: Request) -> Response:
-    """A file of the page by its bare name; nothing else of the file system has a name here."""
+    """One of the page's two files; nothing else of the file system has a name here."""
     from starlette.responses import Response as Made
 
-    name = request.path_params["name"]
-    if not FILE.fullmatch(name) or not (PAGE / name).is_file():
+    found = FILES.get(request.path_params["name"])
+    if found is None:
         return error(404, "there is nothing here")
-    kind = KINDS[name.rpartition(".")[2]]
-    return Made((PAGE / name).read_bytes(), media_type=f"{kind}; charset=utf-8")
+    kind, text = found
+    return Made(text().encode(), media_type=f"{kind}; charset=utf-8")
 
 
 def after(request: Request) -> int:

@@ -13,6 +13,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -23,6 +24,7 @@ from torch import Tensor
 from clearhead.decoding.attention import names
 from clearhead.decoding.load import LoadedModel, load
 from clearhead.decoding.sample import Sampling
+from clearhead.decoding.steps import using_threads
 from clearhead.errors import InputError
 from clearhead.explore.beam_tree import Node, beam_settings, hypotheses, search
 from clearhead.explore.describe import attention_rows, cache_bytes, describe, describe_unread, described, pieces
@@ -92,14 +94,15 @@ class Session:
 
     def read(self, asked: PassRequest) -> dict[str, Any]:
         """One pass: what is written, what is scored, and the table of the tensors made."""
-        with self.lock, torch.inference_mode():
+        with self.lock, torch.inference_mode(), computing(self.loaded(asked.checkpoint)):
             return self._read(asked)
 
     def worth(self, asked: OfPass) -> dict[str, Any]:
         """What each head and layer is worth for the answer of a pass."""
         with self.lock:
             kept = self._kept(asked.id)
-            found = worths(kept.loaded, kept.reading, kept.edit)
+            with computing(kept.loaded):
+                found = worths(kept.loaded, kept.reading, kept.edit)
         rows = [{"at": one.name, "worth": one.worth, "by_token": one.by_token} for one in (*found.heads, *found.layers)]
         heads = len(found.heads)
         return {"log_probs": found.log_probs, "heads": rows[:heads], "layers": rows[heads:]}
@@ -108,7 +111,8 @@ class Session:
         """The residual stream's guess after each sub-layer."""
         with self.lock:
             kept = self._kept(asked.id)
-            found = early_guesses(kept.loaded, kept.reading, kept.taken) if kept.reading.answer else []
+            with computing(kept.loaded):
+                found = early_guesses(kept.loaded, kept.reading, kept.taken) if kept.reading.answer else []
             return {
                 "states": [
                     {
@@ -267,6 +271,11 @@ class Session:
             for one in hypotheses(columns)
         ]
         return {"columns": steps, "hypotheses": best}
+
+
+def computing(loaded: LoadedModel) -> AbstractContextManager[None]:
+    """As many threads as were asked for, or as suit the model: one for a small one, which several only hold up."""
+    return using_threads(loaded.threads, loaded.device)
 
 
 @lru_cache(maxsize=CHECKPOINTS)

@@ -12,13 +12,13 @@ import html
 import json
 import re
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from clearhead.data.masked import MASK
 from clearhead.decoding.load import LoadedModel
 from clearhead.disk import write_whole
+from clearhead.explore.bundle import PAGE, bundle
 from clearhead.explore.history import finite
 from clearhead.explore.requests import OfPass, PassRequest
 from clearhead.explore.session import Session
@@ -30,13 +30,10 @@ from clearhead.tokenizer.bytepair import BytePair
 from clearhead.tokenizer.characters_and_integers import Characters, Integers
 from clearhead.tokenizer.split import KNOWN
 
-PAGE = files("clearhead.explore") / "page"
 MOST_PARAMETERS = 6_000_000  # about five million, and a little room
 MOST_STORED = 24 << 20  # bytes of tensors in a file that holds one pass
 STYLE, SCRIPT = '<link rel="stylesheet" href="/page/style.css">', '<script type="module" src="/page/main.js"></script>'
 TOKEN = '<meta name="clearhead-token" content="CLEARHEAD_TOKEN">'
-IMPORT = re.compile(r'^import \{\s+([\w,\s]+?),?\s+\} from "\./([a-z0-9_]+)\.js";\n', re.MULTILINE)
-EXPORT = re.compile(r"^export (async function|function|class|const) (\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,10 @@ class Page:
         write_whole(path, self.html)
 
     def _repr_html_(self) -> str:
-        shown = html.escape(self.html, quote=True)
-        frame = 'style="width: 100%; height: 900px; border: 1px solid #8888" sandbox="allow-scripts allow-downloads"'
+        # ASCII alone, so that the policy's digests hold whatever encoding the notebook is read in
+        shown = html.escape(self.html, quote=True).encode("ascii", "xmlcharrefreplace").decode()
+        may = "allow-scripts allow-forms allow-downloads"  # a form's submission is how the page hears of Read
+        frame = f'style="width: 100%; height: 900px; border: 1px solid #8888" sandbox="{may}"'
         return f'<iframe title="clearhead explore" srcdoc="{shown}" {frame}></iframe>'
 
 
@@ -68,7 +67,9 @@ def page_of(
     model = session.model()
     del model["path"]  # where the run lay is nobody else's business
     first = text if text is not None else (model["examples"] or [""])[0]
-    made = session.read(PassRequest(first))  # also: a text that cannot be read is refused before anything is written
+    most = 24 if loaded.model.config.kind == "decoder" else None  # as many as the page asks for
+    # also: a text that cannot be read is refused before anything is written
+    made = session.read(PassRequest(first, max_tokens=most))
     carried: dict[str, Any] = {"model": model, "training": session.training(), "first": made["text"], "begin": begin}
     alive = can_be_alive(loaded)
     if alive:
@@ -230,39 +231,6 @@ def in_javascript(pattern: str) -> str:
 
 
 # ---- how the file is put together ----------------------------------------------------------------------------------
-
-
-def bundle(start: str = "main") -> str:
-    """The page's modules as one script: each in a function of its own, after those it imports from."""
-    order: list[str] = []
-
-    def visit(name: str, above: tuple[str, ...]) -> None:
-        if name in above:
-            raise ValueError(f"modules of the page import each other in a circle: {' → '.join((*above, name))}")
-        for _, other in IMPORT.findall(source(name)):
-            visit(other, (*above, name))
-        if name not in order:
-            order.append(name)
-
-    visit(start, ())
-    return "\n".join(wrapped(name, last=name == start) for name in order)
-
-
-def source(name: str) -> str:
-    return (PAGE / f"{name}.js").read_text(encoding="utf-8")
-
-
-def wrapped(name: str, last: bool) -> str:
-    """One module: its imports become constants, its exports what its function returns."""
-    text = IMPORT.sub(lambda found: f"const {{ {found[1]} }} = module_{found[2]};\n", source(name))
-    exported = [found[1] for found in EXPORT.findall(text)]
-    text = EXPORT.sub(r"\1 \2", text)
-    wrong = re.search(r"^\s*(import|export)\b.*", text, re.MULTILINE)
-    if wrong or "</script" in text.lower() or "import(" in text:
-        raise ValueError(f"page/{name}.js cannot be put into one file: {wrong[0] if wrong else '</script or import('}")
-    if last:
-        return text
-    return f"const module_{name} = (() => {{\n{text}\nreturn {{ {', '.join(exported)} }};\n}})();\n"
 
 
 def assemble(carried: dict[str, Any], tensors: bytes) -> str:

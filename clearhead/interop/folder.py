@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from clearhead.errors import InputError
-from clearhead.reading import SETTINGS, parse_json, read_whole
+from clearhead.reading import SETTINGS, opened, parse_json, read_whole
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 HEADER = 100 << 20  # bytes that the names of a safetensors file may take, as its own library has it
@@ -73,18 +73,15 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     """The tensors of one file, refused if it is cut short or is something else."""
     from safetensors import safe_open
 
-    try:
-        with open(path, "rb") as file:
-            size, start = os.fstat(file.fileno()).st_size, file.read(8)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    with opened(path, pipes=False) as file:
+        size, start = os.fstat(file.fileno()).st_size, file.read(8)
     header = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
     if not 0 < header <= min(HEADER, max(0, size - 8)):
         wanted = f"it begins with the length of its header, {header:,}, and has {size:,} bytes"
         raise InputError(f"{path} is not a safetensors file, or cut short: {wanted}")
     try:
-        with safe_open(path, framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+        with safe_open(path, framework="pt") as found:
+            return {name: found.get_tensor(name) for name in found.keys()}  # noqa: SIM118 (not a dict)
     except Exception as error:  # its own, torch's, and KeyError for a type that neither knows
         raise InputError(f"{path} is not a safetensors file that can be read: {error!r:.200}") from None
 

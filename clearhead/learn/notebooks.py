@@ -57,12 +57,18 @@ def notebook(exercise: Exercise) -> dict[str, Any]:
 
 
 def write_notebooks(folder: Path, force: bool = False) -> list[Path]:
-    """All notebooks into a folder; those that are there stay, unless forced."""
-    files = {exercise: folder / file_names()[exercise].replace(".py", ".ipynb") for exercise in course()}
-    there = [path for path in files.values() if path.exists()]
-    if there and not force:
-        raise InputError(f"{there[0]} is already there: choose another folder, or replace it with --force")
+    """All notebooks into a folder; others that are there stay, unless forced. What is there as it would be written is
+    what an export that was interrupted has left."""
+    contents = {
+        folder / file_names()[name].replace(".py", ".ipynb"): (
+            json.dumps(notebook(exercise), indent=1, ensure_ascii=False) + "\n"
+        )
+        for name, exercise in course().items()
+    }
+    for path, content in contents.items():
+        if not force and path.exists() and not (path.is_file() and path.read_bytes() == content.encode()):
+            raise InputError(f"{path} is already there: choose another folder, or replace it with --force")
     make_folder(folder)
-    for name, path in files.items():
-        write_whole(path, json.dumps(notebook(course()[name]), indent=1, ensure_ascii=False) + "\n")
-    return list(files.values())
+    for path, content in contents.items():
+        write_whole(path, content)
+    return list(contents)

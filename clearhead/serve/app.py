@@ -1,7 +1,7 @@
 """The paths: what is asked becomes texts that wait, what is told becomes an answer. Plain ASGI.
 
 GET  /v1/models  /v1/models/NAME  /healthz  /openapi.json        POST /v1/completions  /v1/embeddings
-POST /translate  /predict                                        anything else: the page, if there is one
+POST /translate  /predict                                        /  /page/…  /api/…: the page, if there is one
 """
 
 import asyncio
@@ -9,9 +9,10 @@ import sys
 import time
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from clearhead.decoding.classify import Classifier
 from clearhead.errors import InputError, visible
@@ -23,11 +24,13 @@ from clearhead.serve.fields import read
 from clearhead.serve.gate import Answer, Gate, in_time
 from clearhead.serve.models import Served
 from clearhead.serve.requests import CompletionRequest, EmbeddingRequest, PredictRequest, TranslateRequest
-from clearhead.serve.texts import continuations, prompts_of, texts_of
+from clearhead.serve.texts import continuations, prompts_of, texts_of, tokens_of
 from clearhead.serve.together import Item
 from clearhead.serve.waiting import Busy, Desk, Failed, Job, Worker
 
+T = TypeVar("T")
 LATE = object()
+LONG = 2048  # bytes of a body; what is longer can take a second to become tokens
 BROKEN = "something went wrong here; the server's terminal says what"
 
 
@@ -64,6 +67,7 @@ class App:
 
     def __post_init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.reader = ThreadPoolExecutor(1, "reading")
         self.worker = Worker([one.desk for one in self.served.values()], self.settings.queue, self._post)
         self.paths: dict[str, tuple[str, Any]] = {
             "/v1/models": ("GET", self.models),
@@ -85,8 +89,8 @@ class App:
             await self._live(receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
-        elif self.page is not None and not self._ours(scope["path"]):
-            await self.page(scope, in_time(receive), send)
+        elif self.page is not None and (scope["path"] == "/" or scope["path"].startswith(("/page/", "/api/"))):
+            await self._paged(scope, receive, send)
         else:
             await self._answered(scope, receive, Answer(send))
 
@@ -99,8 +103,30 @@ class App:
         await self.loop.run_in_executor(None, self.worker.stop)
         await send({"type": "lifespan.shutdown.complete"})
 
-    def _ours(self, path: str) -> bool:
-        return path in self.paths or path.startswith("/v1/")
+    async def _paged(self, scope: Any, receive: Any, send: Any) -> None:
+        """The page has a guard of its own; ours comes before its model is loaded."""
+        to = Answer(send)
+        try:
+            self.gate.check(scope["method"], scope["headers"])
+            await self.page(scope, in_time(receive), send)
+        except Refused as refused:
+            await self._fail(to, refused.status, refused.why)
+        except InputError as mistake:  # the run cannot be read any more; where it is, is not the client's business
+            self.settings.log(str(mistake))
+            await self._fail(to, 500, BROKEN)
+
+    async def _read(self, body: bytes, work: Callable[[], T]) -> T:
+        """Texts become tokens; long ones beside the loop, so that the streams of others go on meanwhile."""
+        if len(body) < LONG:
+            return work()
+        try:
+            async with asyncio.timeout(self.settings.deadline):
+                return await asyncio.get_running_loop().run_in_executor(self.reader, work)
+        except TimeoutError:
+            raise self._late() from None
+
+    def _late(self) -> Refused:
+        return Refused(504, f"not finished within {self.settings.deadline:g} seconds")
 
     async def _answered(self, scope: Any, receive: Any, to: Answer) -> None:
         """One answer, whatever happens; nothing of a traceback leaves the terminal."""
@@ -108,7 +134,8 @@ class App:
         try:
             # a client that does not read its answer is not waited for without end
             async with asyncio.timeout(self.settings.deadline + 30):
-                to.extra = self.gate.check(scope["method"], scope["headers"])
+                to.extra = self.gate.origin(scope["headers"])
+                self.gate.check(scope["method"], scope["headers"])
                 handler = self._handler(scope, to)
                 if scope["method"] == "POST":
                     self.gate.check_body(scope["headers"])
@@ -118,21 +145,22 @@ class App:
             await self._fail(to, 404, missing.why, "model_not_found")
         except Refused as refused:
             more = {"www_authenticate": "Bearer"} if refused.status == 401 else {}
-            more |= {"connection": "close"} if refused.status in (408, 413) else {}
+            more |= {"connection": "close"} if refused.status == 408 else {}  # after 413 the rest is read and forgotten
+            more |= {"x_should_retry": "false"} if refused.status == 504 else {}  # or OpenAI's client asks twice more
             await self._fail(to, refused.status, refused.why, **more)
         except Busy as busy:
             await self._fail(to, busy.status, busy.why, retry_after=str(busy.seconds))
         except InputError as mistake:
             await self._fail(to, 400, str(mistake))
-        except (TimeoutError, Gone):
-            pass  # whoever does not read, or is not there, cannot be told
+        except (TimeoutError, Gone, asyncio.CancelledError):
+            pass  # whoever does not read, or is not there, cannot be told; nor when the server has to end
         except Failed:
             await self._fail(to, 500, BROKEN)
         except Exception:
             traceback.print_exc(file=sys.stderr)
             await self._fail(to, 500, BROKEN)
         finally:
-            said = f"{scope['method']} {visible(scope['path'])[:80]} {to.status or 'gone'}"
+            said = f"{scope['method'][:20]} {visible(scope['path'])[:80]} {to.status or 'gone'}"
             self.settings.log(f"{said} {1000 * (time.monotonic() - began):.0f} ms")
             if self.settings.log_bodies and body:
                 self.settings.log(visible(body.decode("utf-8", "replace")))
@@ -147,7 +175,7 @@ class App:
 
     def _handler(self, scope: Any, to: Answer) -> Callable[[bytes, Any, Answer], Awaitable[None]]:
         path, method = scope["path"], scope["method"]
-        if method == "OPTIONS" and self._ours(path):
+        if method == "OPTIONS" and (path in self.paths or path.startswith("/v1/")):
             return self.preflight
         if path.startswith("/v1/models/"):
             wanted, handler = "GET", self.one_model(path.removeprefix("/v1/models/"))
@@ -222,7 +250,7 @@ class App:
             while True:
                 number, what = await events.get()
                 if what is LATE:
-                    raise Refused(504, f"not finished within {self.settings.deadline:g} seconds")
+                    raise self._late()
                 if isinstance(what, Exception):
                     raise what
                 yield number, what
@@ -245,7 +273,7 @@ class App:
         asked = read(CompletionRequest, parse(body))
         model = self._named(asked.model, "completions")
         with_log_probs = asked.logprobs is not None
-        prompts = prompts_of(asked, model)
+        prompts = await self._read(body, lambda: prompts_of(asked, model))
         wanted = continuations(asked, model, prompts, self.settings.context)
         made = answers.Completion(model.name, model.checkpoint)
         given = sum(map(len, prompts))
@@ -279,7 +307,7 @@ class App:
         if asked.dimensions not in (None, width):
             raise InputError(f"dimensions must be {width}, the width of this model, not {asked.dimensions}")
         texts = texts_of(asked.input)
-        counted = [self._tokens(model, text, number) for number, text in enumerate(texts, 1)]
+        counted = await self._read(body, lambda: [len(tokens_of(model, *one)) for one in enumerate(texts, 1)])
         vectors = await self.all_told(model.desk, [Item(text, "embed") for text in texts], receive)
         packed = asked.encoding_format == "base64"
         data = [answers.embedding(number, vector, packed) for number, vector in enumerate(vectors)]
@@ -297,7 +325,8 @@ class App:
             ("length_penalty", asked.length_penalty),
             ("alignment", asked.alignment),
         )
-        sources = [model.loaded.source(text, number) for number, text in enumerate(texts_of(asked.text), 1)]
+        texts = enumerate(texts_of(asked.text), 1)
+        sources = await self._read(body, lambda: [model.loaded.source(text, number) for number, text in texts])
         found = await self.all_told(model.desk, [Item(ids, how) for ids, _ in sources], receive)
         results = [answers.translation(model.loaded, *source, one) for source, one in zip(sources, found, strict=True)]
         used = answers.usage(sum(len(ids) for ids, _ in sources), sum(len(one.tokens) for one in found))
@@ -316,7 +345,8 @@ class App:
                     f"second has {len(seconds)} texts for {len(texts)}: one for each, and only for a model of pairs"
                 )
             texts = list(zip(texts, seconds, strict=True))
-        reads = [loaded.ids(*((one,) if isinstance(one, str) else one)) for one in texts]
+        pairs = [(one,) if isinstance(one, str) else one for one in texts]
+        reads = await self._read(body, lambda: [loaded.ids(*one) for one in pairs])
         found = await self.all_told(model.desk, [Item(text, "predict") for text in texts], receive)
         results = [
             {
@@ -328,9 +358,3 @@ class App:
         ]
         used = answers.usage(sum(len(read[0]) for read in reads))
         await to.whole(200, {"model": model.name, "results": results, "usage": used})
-
-    def _tokens(self, model: Served, text: str, number: int) -> int:
-        count = len(model.loaded.tokens(text))
-        if not count:
-            raise InputError(f"text {number} has no tokens: nothing to read")
-        return count

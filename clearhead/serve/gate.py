@@ -26,37 +26,41 @@ class Gate:
     token: str | None = None
     origins: frozenset[str] = frozenset()
 
-    def check(self, method: str, headers: Headers) -> dict[str, str]:
-        """Refuse, or give the headers that the answer needs for its origin."""
+    def origin(self, headers: Headers) -> dict[str, str]:
+        """The headers with which a page of an allowed origin may read the answer, a refusal too."""
+        origin = one(headers, "origin")
+        if origin is None or origin not in self.origins or one(headers, "host") not in self.hosts:
+            return {}
+        return {
+            "access-control-allow-origin": origin,
+            "access-control-allow-headers": "authorization, *",  # OpenAI's client sends a dozen of its own
+            "access-control-allow-methods": "GET, POST",
+            "access-control-expose-headers": "retry-after",
+            "cross-origin-resource-policy": "cross-origin",
+            "vary": "origin",
+        }
+
+    def check(self, method: str, headers: Headers) -> None:
+        """Refuse what may not ask."""
         host = one(headers, "host")
         if host not in self.hosts:
             raise Refused(403, f"not served under this name; served as {', '.join(sorted(self.hosts))}")
-        extra, origin = self._origin(headers, host), one(headers, "origin")
-        if method == "OPTIONS" and origin in self.origins:
-            return extra
+        origin = one(headers, "origin")
+        if origin not in self.origins:
+            self._check_site(origin, one(headers, "sec-fetch-site"), host)
+        elif method == "OPTIONS":  # a browser asks beforehand, without the token
+            return
         if self.token is not None:
             scheme, _, given = (one(headers, "authorization") or "").partition(" ")
             same = hmac.compare_digest(given.strip().encode("latin-1", "replace"), self.token.encode())
             if scheme.lower() != "bearer" or not same:
                 raise Refused(401, "a bearer token is needed: Authorization: Bearer …")
-        return extra
 
-    def _origin(self, headers: Headers, host: str) -> dict[str, str]:
-        origin, site = one(headers, "origin"), one(headers, "sec-fetch-site")
-        if origin is not None and origin in self.origins:
-            return {
-                "access-control-allow-origin": origin,
-                "access-control-allow-headers": "authorization, content-type",
-                "access-control-allow-methods": "GET, POST",
-                "access-control-expose-headers": "retry-after",
-                "cross-origin-resource-policy": "cross-origin",
-                "vary": "origin",
-            }
+    def _check_site(self, origin: str | None, site: str | None, host: str) -> None:
         if origin is not None and origin != f"http://{host}":
             raise Refused(403, "requests from other origins are not answered")
         if site not in (None, "same-origin", "none"):
             raise Refused(403, "requests from other sites are not answered")
-        return {}
 
     def check_body(self, headers: Headers) -> None:
         """Refuse what is not read: another type than JSON, or too much of it."""

@@ -70,7 +70,7 @@ class TranslateRequest:
     model: str | None = asked("A model that translates; the first one unless given.", None)
     n_best: int = asked("So many translations of each text, best first.", 1, least=1, most=MOST_BEAMS)
     beam_size: int | None = asked("1: greedy search.", None, least=1, most=MOST_BEAMS)
-    length_penalty: float | None = asked("Higher favours longer ones; 0: none.", None, least=-100, most=100)
+    length_penalty: float | None = asked("Higher favours longer ones; 0: none.", None, least=-10, most=10)
     alignment: bool = asked("Which token of the source each token came from.", False)
 
 

@@ -5,6 +5,7 @@ process ends with status 0 (130 after Ctrl-C). A second Ctrl-C ends it at once.
 """
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -13,9 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 from clearhead.errors import InputError
-from clearhead.explore.guard import hosts
+from clearhead.explore.guard import hosts, spelled
 from clearhead.explore.server import listen
+from clearhead.serve import answers
 from clearhead.serve.app import App
+from clearhead.serve.gate import Answer
 
 MOST_CONNECTIONS = 1000
 SLOW_SECONDS = 20  # without a whole request, or without reading the answer
@@ -29,15 +32,19 @@ def names(address: str, port: int, extra: list[str]) -> frozenset[str]:
     elif address in ("0.0.0.0", "::"):
         ours = set()
     else:
-        ours = {f"[{address}]:{port}" if ":" in address else f"{address}:{port}"}
-    return frozenset(ours | {name.lower() for name in extra})
+        ours = spelled(f"[{address}]" if ":" in address else address, port)
+    return frozenset(name.lower() for name in (*ours, *extra))
 
 
 def bound(address: str, port: int) -> list[socket.socket]:
     """Sockets to listen on; loopback means both of its addresses."""
     try:
         if address in LOOPBACK:
-            return listen(port)
+            sockets = listen(port)
+            if address == "::1" and len(sockets) == 1:
+                sockets[0].close()
+                raise OSError("there is no such address here, or another program has the port")
+            return sockets
         family, kind, protocol, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, protocol)
         try:
@@ -72,14 +79,22 @@ def page_app(run: str, port: int, checkpoint: str, device: str, threads: int | N
     return page
 
 
+async def crowded(scope: Any, receive: Any, send: Any) -> None:
+    """What a connection gets that is one too many."""
+    said = answers.error(503, f"{MOST_CONNECTIONS} connections are open, and no more are taken", None)
+    await Answer(send).whole(503, said, retry_after="5", connection="close")
+
+
 def patient_protocol() -> Any:
     """uvicorn's protocol, with an end to its patience: a connection that for too long sends no whole request, or does
-    not read what it is sent, is closed."""
+    not read what it is sent, is closed; so is one too many."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Patient(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            if len(self.connections) > MOST_CONNECTIONS:
+                self.app: Any = crowded
             self.seen: Any = None
             self.since = time.monotonic()
             self.look = self.loop.call_later(SLOW_SECONDS / 4, self.look_again)
@@ -111,6 +126,8 @@ def serve(app: App, sockets: list[socket.socket], ready: Callable[[], None] = la
             ready()
 
         def handle_exit(self, sig: int, frame: Any) -> None:
+            if self.should_exit and sig == signal.SIGINT:
+                os._exit(130)  # at once; there is nothing that could be left half written
             app.worker.drain()
             super().handle_exit(sig, frame)
 
@@ -124,7 +141,6 @@ def serve(app: App, sockets: list[socket.socket], ready: Callable[[], None] = la
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=int(app.settings.deadline) + 10,
     )
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))  # uvicorn raises it again when it has finished

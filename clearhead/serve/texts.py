@@ -21,6 +21,14 @@ def texts_of(given: str | tuple[str, ...]) -> list[str]:
     return [whole_characters(text) for text in ([given] if isinstance(given, str) else given)]
 
 
+def tokens_of(model: Served, number: int, text: str) -> list[int]:
+    """A text as an encoder reads it; `number` is its place in the request."""
+    tokens = model.loaded.tokens(text)
+    if not tokens:
+        raise InputError(f"text {number} has no tokens: nothing to read")
+    return tokens
+
+
 def prompts_of(asked: CompletionRequest, model: Served) -> list[list[int]]:
     """Each prompt as ids."""
     given: Any = asked.prompt

@@ -1,8 +1,8 @@
 """Byte-pair encoding: learn merges, apply them, read and write the ecosystem's formats.
 
 Read in this order: `split` (text into words), `learn` (words into merges), `merge` (merges applied to a word),
-`bytepair` (the tokenizer made of them). Nothing here imports torch, and of the rest of clearhead only `errors` and
-`disk`.
+`bytepair` (the tokenizer made of them). Nothing here imports torch, and of the rest of clearhead only `errors`,
+`reading` and `disk`.
 """
 
 from clearhead.tokenizer.base import SPECIAL, StreamDecoder, Tokenizer

@@ -107,7 +107,10 @@ def from_json(content: dict[str, Any], where: str) -> Characters | Integers:
         if content["clearhead"] == "integers":
             if type(content["count"]) is not int or content["count"] > LARGEST:
                 raise InputError(f"'count' is {content['count']!r}, and a whole number up to {LARGEST:,} is wanted")
-            return Integers(content["count"], _strings(content, "special"))
+            special = _strings(content, "special")
+            if unknown := [name for name in special if name not in SPECIAL]:
+                raise InputError(f"'special' has {unknown[0]!r}; of integers there are {', '.join(SPECIAL)}")
+            return Integers(content["count"], special)
     except KeyError as error:
         raise InputError(f"{where}: the key {error} is missing") from None
     except InputError as error:

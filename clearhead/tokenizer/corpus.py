@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from clearhead.errors import InputError
+from clearhead.reading import opened
 from clearhead.tokenizer.split import Splitter
 
 Item = TypeVar("Item")
@@ -40,14 +40,14 @@ _CAN_FORK = sys.platform == "linux"
 def read_texts(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
     """The texts of files, in blocks; "-" is standard input. Bytes that are no UTF-8 stay as surrogate escapes."""
     for path in paths:
+        if str(path) != "-":
+            with opened(path) as file:
+                yield from blocks(file)
+            continue
         try:
-            if str(path) == "-":
-                yield from blocks(sys.stdin.buffer)
-            else:
-                with Path(path).open("rb") as file:
-                    yield from blocks(file)
+            yield from blocks(sys.stdin.buffer)
         except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}") from None
+            raise InputError(f"cannot read standard input: {error.strerror}") from None
 
 
 def blocks(file: BinaryIO, errors: str = "surrogateescape") -> Iterator[str]:

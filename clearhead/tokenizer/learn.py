@@ -28,10 +28,12 @@ def train(
     pattern: str = "gpt2",
     workers: int | None = None,
     progress: Progress | None = None,
+    at_most: bool = False,
 ) -> BytePair:
     """A tokenizer of `vocab_size` tokens: the special ones first, then the 256 bytes, then what was learned.
 
-    Special tokens in the texts are ordinary text. The result does not depend on the number of workers.
+    Special tokens in the texts are ordinary text. The result does not depend on the number of workers. A text that
+    has too few pairs is refused; with `at_most`, it gives a token for each pair that occurs twice, and no more.
     """
     check_special(special)
     smallest = len(special) + 256
@@ -50,10 +52,10 @@ def train(
             progress("reading", read, None)
 
     counts = count_words(texts, pattern, workers, reading)
-    merges = learn_merges(counts, vocab_size - smallest, special, progress)
+    merges = learn_merges(counts, vocab_size - smallest, special, progress, rarest=2 if at_most else 1)
     vocabulary = {bytes([byte]): number for number, byte in enumerate(ALPHABET, len(special))}
     vocabulary |= {left + right: number for number, (left, right) in enumerate(merges, smallest)}
-    if len(merges) < vocab_size - smallest:
+    if len(merges) < vocab_size - smallest and not at_most:
         raise InputError(
             f"a vocabulary of {vocab_size} is too large for this text: after {len(merges)} merges no pair is left, "
             f"so {smallest + len(merges)} is the most it can give"
@@ -62,9 +64,14 @@ def train(
 
 
 def learn_merges(
-    counts: Mapping[str, int], new_tokens: int, special: Sequence[str] = (), progress: Progress | None = None
+    counts: Mapping[str, int],
+    new_tokens: int,
+    special: Sequence[str] = (),
+    progress: Progress | None = None,
+    rarest: int = 1,
 ) -> list[Merge]:
-    """The merges, in order, that make `new_tokens` new tokens out of counted words (fewer if pairs run out)."""
+    """The merges, in order, that make `new_tokens` new tokens out of counted words; fewer if no pair is left that
+    occurs so often as `rarest`."""
     order = bytes(ALPHABET.index(byte) for byte in range(256))
     words = [word.encode("utf-8", "surrogateescape").translate(order).decode("latin-1") for word in counts]
     times = list(counts.values())
@@ -83,7 +90,7 @@ def learn_merges(
                 heappush(heap, (-count, pair))
             continue
         left, right = spelled[ord(pair[0])], spelled[ord(pair[1])]
-        if count < 1 or left + right in forbidden:
+        if count < rarest or left + right in forbidden:
             continue
         # No other pair can ever spell this token again: wherever its bytes stand unbroken, the same merges led to
         # this very pair, and all of these are joined now.

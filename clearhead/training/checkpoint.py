@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 import clearhead
-from clearhead.disk import alive, beside, remove, sync, write_whole
+from clearhead.disk import beside, clear_temporaries, remove, sync, write_whole
 from clearhead.errors import InputError, require
 from clearhead.run import (
     MODEL,
@@ -265,10 +265,7 @@ def clean_up(run: Run) -> None:
 def clear_leftovers(run: Run) -> None:
     """Remove temporaries whose process is no more."""
     for folder in (run.path, run.path / "checkpoints", run.path / "plots"):
-        for rest in folder.glob(".*"):
-            found = TEMPORARY.fullmatch(rest.name)
-            if found and not alive(int(found[1])):
-                remove(rest)
+        clear_temporaries(folder, TEMPORARY)
 
 
 def average(run: Run, count: int, of: str = "last", report: Report = warn) -> list[Path]:

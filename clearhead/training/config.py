@@ -204,6 +204,8 @@ def find_recipe(name: str) -> Path:
     if name not in known:
         if (path / CONFIG).is_file():  # a run goes on by its own settings
             return path / CONFIG
+        if path.is_dir():
+            raise InputError(f"{path} is a folder without a {CONFIG}: no recipe and no run")
         raise InputError(f"no recipe {name!r}{nearest(name, known)} (or give the path of a .toml file)")
     return RECIPES / f"{name}.toml"
 

@@ -19,6 +19,7 @@ import torch
 from clearhead.data.labelled import Labelled
 from clearhead.data.splits import Splits
 from clearhead.data.splits import build as build_data
+from clearhead.data.vocabulary import fewer_tokens
 from clearhead.disk import locked, make_folder, write_whole
 from clearhead.errors import InputError, require
 from clearhead.model import ModelConfig, build
@@ -199,6 +200,9 @@ def prepare(
             log(line)
         for odd in recipe.training.oddities():
             log(f"warning: {odd}")
+        if tokenizer is None and fewer_tokens(splits.tokenizer, recipe.tokenizer):
+            asked = f"tokenizer.vocab_size = {recipe.tokenizer.vocab_size:,}"
+            log(f"{splits.tokenizer.size:,} tokens in the vocabulary, not {asked}: no other pair occurs twice")
         for name, skipped in splits.skipped():
             log(f"{name}: {skipped}")
         clean_up(Run(path))

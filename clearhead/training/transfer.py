@@ -60,9 +60,9 @@ def take_over(
     model: Transformer, tokenizer: Tokenizer, source_tokenizer: Tokenizer | None, start: Run, checkpoint: str = "best"
 ) -> list[Fate]:
     """Copy into the model what fits of a run's weights; what became of each tensor of either, in order."""
-    weights = start.build(checkpoint).state_dict()  # which refuses what is damaged, or is not what its settings say
-    where = start.checkpoint(checkpoint) / MODEL
-    old_tokenizer, old_source = start.tokenizer(), start.source_tokenizer()
+    old = start.build(checkpoint)  # which refuses what is damaged, or is not what its settings say
+    weights, where = old.state_dict(), start.checkpoint(checkpoint) / MODEL
+    old_tokenizer, old_source = start.tokenizers(old.config)
     fates, own = [], model.state_dict()
     for name, tensor in own.items():
         theirs, what = weights.get(name), "taken"

@@ -43,3 +43,11 @@ def test_look_shows_examples_and_what_is_odd(recipe: Path, call: Call) -> None:
     assert status == 2
     assert "nowhere.tsv: no such file" in err
     assert err.count("\n") == 1
+
+
+def test_a_run_without_its_settings_is_named(recipe: Path, call: Call) -> None:
+    (recipe.parent / "run").mkdir()
+    (recipe.parent / "run" / "config.toml").symlink_to("nowhere")
+    status, _, err = call("data", "look", recipe.parent / "run")
+    assert status == 2
+    assert f"{recipe.parent / 'run'} is a folder without a config.toml" in err

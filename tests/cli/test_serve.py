@@ -1,6 +1,7 @@
 """`clearhead serve` on the command line: what it refuses, and the description it writes. tests/serve has the rest."""
 
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -21,6 +22,7 @@ TOKEN = "0123456789abcdef"
         (("--address", "nowhere.invalid", "--token-file", "token"), "cannot listen on nowhere.invalid:8028"),
         (("--token-file", "short"), "its first line must be 16 to 512 visible ASCII characters"),
         (("--token-file", "missing"), "--token-file missing: No such file or directory"),
+        (("--token-file", "pipe"), "its first line must be 16 to 512 visible ASCII characters"),  # nobody writes to it
         (("--allow-host", "http://x/"), "--allow-host 'http://x/': a name as in the Host header is wanted"),
         (("--cors", "*"), "--cors '*': an origin is wanted, such as https://example.org"),
         (("--cors", "https://x/"), "an origin is wanted"),
@@ -32,6 +34,7 @@ def test_refuses_in_one_line(
     monkeypatch.chdir(tmp_path)
     Path("token").write_text(TOKEN)
     Path("short").write_text("secret-123\n")
+    os.mkfifo("pipe")
     status, out, err = call("serve", run, "--describe", *words)
     assert (status, out, err.count("\n")) == (2, b"", 1)
     assert said in err

@@ -169,27 +169,6 @@ def test_a_store_is_of_contents_and_not_of_names(tmp_path: Path, cache: Path) ->
     assert made() == 4, "other settings are another store"
 
 
-def test_what_is_damaged_is_made_again(tmp_path: Path, cache: Path) -> None:
-    settings = DataSettings(**write_pairs(tmp_path))
-    tokenizer = build(settings, asked=SMALL).tokenizer
-    wanted = contents(cache)
-    (column,) = (cache / "stores").glob("[!.]*/train.source")
-    column.write_bytes(column.read_bytes()[:-2])
-    build(settings, tokenizer)
-    assert contents(cache) == wanted
-    flipped = bytearray(column.read_bytes())
-    flipped[10] ^= 1
-    column.write_bytes(flipped)
-    build(settings, tokenizer)
-    assert contents(cache) != wanted, "by size alone it is not seen"
-    build(settings, tokenizer, verify=True)
-    assert contents(cache) == wanted
-    about = next((cache / "stores").glob("[!.]*/about.json"))
-    about.write_text(about.read_text()[:50])
-    build(settings, tokenizer)
-    assert contents(cache) == wanted
-
-
 def test_verify_reads_a_file_whose_time_tells_nothing(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "a.en"
     settings = DataSettings(**write_pairs(tmp_path))

@@ -34,9 +34,9 @@ def write(tmp_path: Path) -> Write:
     return write
 
 
-def as_csv(rows: list[tuple[Any, ...]]) -> str:
+def as_csv(rows: list[tuple[Any, ...]], between: str = ",") -> str:
     made = io.StringIO()
-    csv.writer(made, lineterminator="\n").writerows(rows)
+    csv.writer(made, lineterminator="\n", delimiter=between).writerows(rows)
     return made.getvalue()
 
 
@@ -56,6 +56,8 @@ def test_the_same_pairs_in_every_form(write: Write, pack: Callable[[bytes], byte
         ("d.jsonl", as_json(("id", "de", "en"), rows), named),
         ("e.jsonl", as_json(("source", "target"), list(PAIRS)), {}),
         ("f.csv", as_csv(list(PAIRS)), {}),
+        ("g.csv", as_csv([("source", "target"), *PAIRS], ";"), {}),
+        ("h.csv", "\ufeff" + as_csv([("source", "target"), *PAIRS], "\t").replace("\n", "\r\n"), {}),
     ]
     for name, content, columns in files:
         splits = build(DataSettings(tsv=write(name + ending, pack(content.encode())), **columns), LETTERS)
@@ -102,8 +104,17 @@ def test_text_and_labels_in_every_form(write: Write) -> None:
         ),
         ("a.csv", "a,b\nx,y\n", {"source_column": "a"}, r"data.target_column is not said"),
         ("a.jsonl", '{"source": "x"}\n', {}, r"no field 'target'; its objects have: source .data.target_column names"),
-        ("a.jsonl", '{"source": "x", "target": null}\n', {}, r"line 1: the field 'target' .* is null; wanted a string"),
+        ("a.jsonl", '{"source": "x", "target": []}\n', {}, r"line 1: the field 'target' .* is \[\]; wanted a string"),
+        ("a.jsonl", '{"source": "x", "target": null}\n', {}, r"no line can be used; 1 empty on one side"),
+        ("a.csv", "a\nb\n", {}, r"a.csv, line 1: 1 columns; wanted at least 2, with a comma between them"),
+        ("a.csv", "a,b\n".encode("utf-16"), {}, r"a.csv: UTF-16; convert it, for example with `iconv -f utf-16"),
         ("a.jsonl", '{"source": "x", "target": "y"}\nno\n', {}, r"a.jsonl, line 2: not a JSON object"),
+        (
+            "a.jsonl",
+            '{"source": "x", "target": "y\\ud800"}\n',
+            {},
+            r"line 1: the field 'target' .* holds .ud800, half a character",
+        ),
         ("a.jsonl", "{}\n", {"source_column": 1, "target_column": 2}, r"JSON lines have names, not numbers"),
     ],
 )

@@ -8,7 +8,7 @@ import torch
 from clearhead.decoding.beam import BeamSearch, beam_search
 from clearhead.decoding.constraints import Constraints
 from clearhead.decoding.greedy import greedy
-from clearhead.decoding.sample import Chooser, Sampling, sample
+from clearhead.decoding.sample import Chooser, Sampling, drawn, sample
 from clearhead.decoding.steps import ModelSteps, left_pad
 from clearhead.errors import InputError
 from tests.decoding.models import opinionated
@@ -141,3 +141,10 @@ def test_left_padding() -> None:
 def test_impossible_sampling_is_refused(wrong: dict, named: str) -> None:
     with pytest.raises(InputError, match=named):
         Sampling(**wrong)
+
+
+@pytest.mark.parametrize("temperature", [1e-9, 1e-300, 5e-324])
+def test_a_temperature_near_zero_is_greedy(temperature: float) -> None:
+    """Where a quotient is larger than any number."""
+    scores = torch.tensor([[3.0, 7.5, -torch.inf, 7.0], [-40.0, -torch.inf, -39.0, -41.0]])
+    assert drawn(scores, Sampling(temperature), [0.999, 0.0]).tolist() == [1, 2]

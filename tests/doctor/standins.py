@@ -46,8 +46,10 @@ class Small(nn.Module):
         causal: bool = True,
         attention_dropout: float | None = None,  # None: as `dropout` says
         pad: int | None = None,  # hidden by its id
+        prefix: int = 0,  # the first tokens, which see each other both ways
     ) -> None:
         super().__init__()
+        self.prefix = prefix
         self.heads, self.positions, self.causal, self.pad = heads, positions, causal, pad
         self.embedding = nn.Embedding(vocab, width, padding_idx=pad)
         if positions == "absolute":
@@ -83,7 +85,8 @@ class Small(nn.Module):
         distance = index[offset:, None] - index[None, :]
         mask = self.bias(distance)[None]
         if self.causal:
-            mask = mask.masked_fill(distance < 0, -math.inf)
+            both_ways = (index[offset:, None] < self.prefix) & (index[None, :] < self.prefix)
+            mask = mask.masked_fill((distance < 0) & ~both_ways, -math.inf)
         if self.pad is not None:
             real = tokens != self.pad
         if real is not None:

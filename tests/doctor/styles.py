@@ -200,6 +200,16 @@ class Translator(nn.Module):
         return logits.view(-1, logits.size(-1))
 
 
+class FixedPadding(Translator):
+    """Whatever ids it is given for its masks, its tables keep the row of token 1 from learning."""
+
+    def __init__(self, n_src_vocab: int, n_trg_vocab: int, src_pad_idx: int, trg_pad_idx: int, d_model: int = 512,
+                 n_layers: int = 6, n_head: int = 8) -> None:  # fmt: skip
+        super().__init__(n_src_vocab, n_trg_vocab, src_pad_idx, trg_pad_idx, d_model, n_layers, n_head)
+        for table in (self.source, self.target):
+            table.tokens = nn.Embedding(table.tokens.num_embeddings, d_model, padding_idx=1)
+
+
 class Core(nn.Module):
     """Parts come from outside, masks are required, and the generator is applied outside of forward."""
 

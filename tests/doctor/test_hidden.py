@@ -24,6 +24,9 @@ HIDDEN = {
     "u14": ("finite", "finite.padding"),  # the fused kernel makes zeros of it, the written-out path does not
     "u64": ("decay", "decay.level"),
     "f56": ("decay", "decay.unfinished"),
+    "rb21": ("bend", "bend.missing"),  # a product of two linear maps is not linear
+    "rb35": ("padded", "padded.cache"),  # padding is seldom met in the past of a target
+    "rb40": ("generate", "generate.not-greedy"),  # where a translation begins with one token, the first is the last
 }
 
 

@@ -26,6 +26,7 @@ STYLES = {
     "NamespaceModel": ("CausalLM", "model(tokens)['logits']", {"cached"}, ["future", "cache"]),
     "Tagger": ("Encoder", "model(tokens, **masks)", set(), ["reach", "padding"]),
     "Translator": ("EncoderDecoder", "model(source, target).view(*target.shape, -1)", {"pad"}, ["future", "padding"]),
+    "FixedPadding": ("EncoderDecoder", "source.masked_fill(~source_real, 1)", {"pad"}, ["padding", "padding_row"]),
     "Core": ("EncoderDecoder", "tgt_mask=target_real[:, None, :] & causal(target)", set(), ["future", "padding"]),
     "TorchTranslator": ("EncoderDecoder", "tgt_mask=~causal(target)", set(), ["future", "padding", "batch"]),
 }  # fmt: skip

@@ -1,6 +1,8 @@
-"""View 5, on a run that was trained: guesses layer by layer, caches, curves that go on, and every kept checkpoint."""
+"""A run that was trained: a visit to all views by typing and clicking, and what view 5 tells of it: guesses layer by
+layer, caches, curves that go on, and every kept checkpoint."""
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clearhead.explore.requests import OfPass, PassRequest
+from clearhead.explore.requests import Edits, OfPass, PassRequest
 from clearhead.explore.session import Session
 from tests.explore.opened import Opened, finish, number, settled
 
@@ -25,6 +27,59 @@ def opened(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     made = Opened(Session(str(run), "latest"), chromium)
     yield made
     made.close()
+
+
+def test_a_visit_to_every_view(opened: Opened) -> None:
+    """Each view is reached and used by hand, and what it says is what Python says."""
+    page = opened.page(text=TEXT)
+    page.fill("#q", "5 5 1")
+    page.keyboard.press("Enter")
+    settled(page)
+    base = opened.session.read(PassRequest("5 5 1"))
+    assert page.locator(".toks").nth(1).locator(".tok").all_inner_texts() == [one["text"] for one in base["answer"]]
+    page.click("[aria-label='Step on']")
+    settled(page)
+    chances = page.locator("#bars .bar:not(.rest) [data-p]")
+    for place, one in enumerate(base["writing"]["top"][1][:5]):
+        assert float(chances.nth(place).get_attribute("data-p")) == pytest.approx(one["p"], abs=1e-6)
+
+    page.click("nav.tabs a[data-key=look]")
+    page.wait_for_selector("#worth:has-text('nats')")
+    settled(page)
+    worth = {one["at"]: one["worth"] for one in opened.session.worth(OfPass(base["id"]))["heads"]}
+    best = max((name for name in worth if ".cross." in name), key=lambda name: worth[name])
+    page.locator(".thumb").first.click()  # by worth, cross-attention first
+    settled(page)
+    assert f"at={best}" in page.url
+    assert number(page.locator("#worth").inner_text().split()[0]) == pytest.approx(worth[best], abs=6e-4)
+    page.locator("#arcs .word").nth(2).click()
+    page.click("#open")
+    settled(page)
+    at, head = best.rsplit(".", 1)
+    path = next(one["path"] for one in base["attentions"] if one["at"] == at)
+    taken = opened.session.passes[base["id"]].taken
+    weight, score = (float(taken[f"{path}.{name}"][0, int(head) - 1, 1, 2]) for name in ("weights", "scores"))
+    assert number(page.locator("#share").inner_text()) == pytest.approx(weight, abs=5.1e-4)
+    assert number(page.locator("#score").inner_text()) == pytest.approx(score, abs=6e-4)
+    first = page.locator(".st").first.inner_text()  # how this run's tokenizer does it, not how another does
+    assert "text → integers → ids" in first
+    assert "ids.append(len(self.special) + int(digits))" in first
+
+    page.click("nav.tabs a[data-key=switch]")
+    settled(page)
+    page.click("[data-switch=positions] .toggle")
+    settled(page)
+    without = Edits(sw=("positions",))
+    after = opened.session.read(PassRequest("5 5 1", edits=without, answer=tuple(base["scoring"]["ids"])))
+    assert page.locator("#now").inner_text() == after["writing"]["text"]
+    change = after["scoring"]["log_prob"] - base["scoring"]["log_prob"]
+    assert number(page.locator("#scoring").inner_text().rsplit(" ", 1)[1]) == pytest.approx(change, abs=0.0051)
+    page.click("#undo")
+    page.click("nav.tabs a[data-key=layers]")
+    settled(page)
+    last = page.locator("table.lens tbody tr").last.locator("td").nth(1)
+    assert float(last.get_attribute("data-right")) == pytest.approx(math.exp(base["scoring"]["log_probs"][1]), abs=1e-5)
+    finish(page)
 
 
 def test_guesses_and_caches_are_pythons(opened: Opened) -> None:
@@ -64,7 +119,14 @@ def test_every_checkpoint_can_be_scrubbed_to(opened: Opened) -> None:
             then["scoring"]["log_prob"], abs=0.0051
         )
         assert page.locator("#thenWrites").inner_text() == then["writing"]["text"]
+        if place == 0:
+            page.locator("#training summary").click()  # once: a fold stays open
+        page.wait_for_selector("#training .cellsTable")
+        at = opened.session.passes[then["id"]].taken["decoder.layers.0.cross_attention.weights"][0, 0]
+        shown = page.locator("#training .cellsTable tbody td").all_inner_texts()
+        assert [number(text) for text in shown] == pytest.approx(at.flatten().tolist(), abs=5.1e-4)
         if place + 1 < len(kept):
+            page.locator("#scrub").focus()
             page.keyboard.press("ArrowRight")
     finish(page)
 

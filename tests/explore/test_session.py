@@ -317,3 +317,30 @@ def test_draws_are_even_and_differ() -> None:
     assert len(set(drawn)) == len(drawn)
     counts = torch.histc(torch.tensor(drawn), bins=10, min=0, max=1)
     assert float(counts.min()) > 150
+
+
+@pytest.mark.parametrize(("asked", "wanted"), [(3, 3), (None, 1)])
+def test_it_computes_on_the_threads_asked_for_or_on_one(
+    asked: int | None, wanted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several threads wait for each other longer than a small model takes."""
+    made = Session(str(small_session(tmp_path / "run", "decoder").run.path), threads=asked)
+    seen = []
+    for name in ("traced", "worths", "early_guesses"):
+        whole = getattr(session_module, name)
+
+        def counted(*words: Any, whole: Any = whole) -> Any:
+            seen.append(torch.get_num_threads())
+            return whole(*words)
+
+        monkeypatch.setattr(session_module, name, counted)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        found = read(made, TEXT)
+        made.worth(OfPass(found["id"]))
+        made.guesses(OfPass(found["id"]))
+    finally:
+        torch.set_num_threads(before)
+    assert len(seen) >= 3
+    assert set(seen) == {wanted}

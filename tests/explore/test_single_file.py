@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from clearhead.explore import single_file
+from clearhead.explore import bundle, single_file
 from clearhead.explore.requests import Edits, PassRequest
 from clearhead.explore.session import Session
-from clearhead.explore.single_file import bundle, can_be_alive, in_javascript, page_of, tokenizer_of
+from clearhead.explore.single_file import can_be_alive, in_javascript, page_of, tokenizer_of
 from clearhead.model import configure
 from clearhead.tokenizer import BytePair, Characters, Tokenizer
 from clearhead.tokenizer.characters_and_integers import Integers
@@ -97,7 +97,27 @@ def test_a_notebook_shows_it_in_a_frame(session: Session) -> None:
     shown = page_of("", "the cat", session=session)._repr_html_()
     assert shown.startswith("<iframe")
     assert "<script" not in shown
-    assert 'sandbox="allow-scripts allow-downloads"' in shown
+    assert 'sandbox="allow-scripts allow-forms allow-downloads"' in shown
+
+
+def test_it_computes_in_the_frame_of_a_notebook(chromium: Any, session: Session, tmp_path: Path) -> None:
+    cell = page_of("", "the cat", session=session)._repr_html_()
+    (tmp_path / "notebook.html").write_text(f"<!doctype html><title>notebook</title>{cell}")
+    shown, said = opened(chromium, tmp_path / "notebook.html")
+    inside = shown.frame_locator("iframe")
+    inside.locator("#bars .bar").first.wait_for()
+    inside.locator("#q").fill("a dog")
+    inside.locator("button.main").click()
+    wanted = [token["text"] for token in session.read(PassRequest("a dog"))["source"]]
+    read, deadline = inside.locator(".toks").first.locator(".tok"), time.monotonic() + 20
+    while read.all_inner_texts() != wanted and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert read.all_inner_texts() == wanted
+    inside.locator("nav.tabs a[data-key=look]").click()
+    inside.locator("#silence").click()
+    inside.locator("#scoring").wait_for()
+    assert not said, said
+    shown.close()
 
 
 def test_a_big_model_is_stored_as_one_pass(
@@ -142,7 +162,7 @@ def test_an_unknown_choice_is_not_followed(session: Session, monkeypatch: pytest
 
 
 def test_modules_become_one_script() -> None:
-    text = bundle()
+    text = bundle.bundle()
     assert not re.search(r"^\s*(import|export)\b", text, re.MULTILINE)
     for name in ("wire", "forward", "alive", "source"):
         assert text.count(f"const module_{name} = ") == 1
@@ -162,9 +182,9 @@ def test_what_cannot_be_put_into_one_file_is_refused(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "main.js").write_text(f"{line}\n")
-    monkeypatch.setattr(single_file, "PAGE", tmp_path)
+    monkeypatch.setattr(bundle, "PAGE", tmp_path)
     with pytest.raises(ValueError, match=r"main\.js cannot be put into one file"):
-        bundle()
+        bundle.bundle()
 
 
 # ---- tokens --------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Foreign models with hostile sizes and holes: refused by name, before any memory is taken for them."""
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 
 from clearhead.errors import InputError
 from clearhead.interop import families, llama2c, llmviz
+from clearhead.interop.folder import read_safetensors
 
 LLAMA: dict[str, Any] = {
     "vocab_size": 8,
@@ -71,6 +73,12 @@ def test_flat_files_and_folders_are_refused_by_name(tmp_path: Path) -> None:
     for path in (tmp_path / "x.bin", tmp_path, tmp_path / "nowhere"):
         with pytest.raises(InputError, match=path.name):
             llama2c.read(path)
+
+
+def test_a_pipe_among_the_weights_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=r"model\.safetensors: it is a pipe"):
+        read_safetensors(tmp_path / "model.safetensors")
 
 
 @pytest.mark.parametrize(

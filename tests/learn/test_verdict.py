@@ -124,7 +124,12 @@ def test_notebooks_are_valid_and_hold_the_course(tmp_path: Path) -> None:
         cells = json.loads(path.read_text())["cells"]
         compile("".join(cells[2]["source"]), path.name, "exec")
         assert not any("import ex" in line or "from ex" in line for line in cells[2]["source"])
-    with pytest.raises(InputError, match="already there"):
+    whole = [path.read_text() for path in written]
+    written[-1].unlink()
+    write_notebooks(tmp_path)  # goes on where it was interrupted
+    assert [path.read_text() for path in written] == whole
+    written[1].write_text(whole[1] + " ")  # somebody's own
+    with pytest.raises(InputError, match=f"{written[1].name} is already there"):
         write_notebooks(tmp_path)
     assert len(write_notebooks(tmp_path, force=True)) == len(written)
 

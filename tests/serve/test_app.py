@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +13,15 @@ import pytest
 
 import clearhead
 from clearhead.decoding.abandon import Abandoned
+from clearhead.decoding.beam import BeamSearch
 from clearhead.decoding.rolling import Row
 from clearhead.decoding.sample import Sampling
+from clearhead.errors import InputError
 from clearhead.serve.app import App, Settings
+from clearhead.serve.fields import schema
 from clearhead.serve.gate import Gate
 from clearhead.serve.models import Served, open_runs
+from clearhead.serve.requests import TranslateRequest
 from clearhead.serve.waiting import Job
 from tests.decoding.models import small_run
 
@@ -26,7 +33,7 @@ class Client:
 
     def __init__(self, app: App, path: str, asked: Any, pieces: int = 1 << 30) -> None:
         self.app, self.path, self.body, self.pieces = app, path, json.dumps(asked).encode(), pieces
-        self.sent = list[Any]()
+        self.sent, self.host = list[Any](), HOST
         self.left = asyncio.Event()
         self.asked = False
 
@@ -43,7 +50,7 @@ class Client:
             self.left.set()
 
     async def run(self) -> None:
-        headers = [(b"host", HOST.encode()), (b"content-type", b"application/json")]
+        headers = [(b"host", self.host.encode()), (b"content-type", b"application/json")]
         scope = {"type": "http", "method": "POST", "path": self.path, "headers": headers}
         await self.app(scope, self.receive, self.send)
 
@@ -67,7 +74,9 @@ def talk(served: dict[str, Served], work: Any, **settings: Any) -> App:
         finally:
             await asyncio.to_thread(app.worker.stop)
 
-    asyncio.run(whole())
+    # in a thread of its own: in this one Playwright's loop may be running, of a browser opened for other tests
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, whole()).result()
     return app
 
 
@@ -99,6 +108,7 @@ def test_the_deadline_ends_the_work(runs: list[Path]) -> None:
         await asyncio.gather(whole.run(), stream.run())
         assert whole.status == 504
         assert whole.json()["error"]["message"] == "not finished within 0.3 seconds"
+        assert dict(whole.sent[0]["headers"])[b"x-should-retry"] == b"false"  # or the client does it all twice more
         assert stream.status == 200
         assert b"not finished within 0.3 seconds" in stream.sent[-2]["body"]
         while served["endless"].desk.under_way:
@@ -228,3 +238,90 @@ def test_long_prompts_are_read_in_several_turns(runs: list[Path]) -> None:
     assert [[len(job.wanted.row.prompt) for job in desk.take()] for _ in range(4)] == [
         [9_000], [10, 3_000, 1_000], [100], []
     ]  # fmt: skip
+
+
+def test_long_texts_are_read_beside_the_loop(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one is made into tokens, which can take a second, others are answered."""
+    served = open_runs([str(one) for one in runs], threads=1)
+    reading, go_on = threading.Event(), threading.Event()
+
+    def held(itself: Any) -> Any:
+        def call(*given: Any) -> Any:
+            if len(str(given[0])) > 3000:
+                reading.set()
+                assert go_on.wait(10), "the loop waits for a text to be read"
+            return itself(*given)
+
+        return call
+
+    for one, name in (("text", "prompt"), ("vectors", "tokens"), ("pairs", "source"), ("films", "ids")):
+        loaded: Any = served[one].loaded
+        monkeypatch.setattr(loaded, name, held(getattr(loaded, name)))
+    long = "the cat " * 500
+    asked: list[tuple[str, Any]] = [
+        ("/v1/completions", {"model": "text", "prompt": long, "max_tokens": 3}),
+        ("/v1/embeddings", {"model": "vectors", "input": long}),
+        ("/translate", {"text": long}),
+        ("/predict", {"text": long}),
+    ]
+
+    async def work(app: App) -> None:
+        for path, body in asked:
+            reading.clear()
+            go_on.clear()
+            client, other = Client(app, path, body), Client(app, "/v1/completions", {"model": "text", "prompt": "a"})
+            asking = asyncio.ensure_future(client.run())
+            await asyncio.to_thread(reading.wait, 10)
+            await other.run()
+            go_on.set()
+            await asking
+            assert (client.status, other.status) in ((200, 200), (400, 200)), client.sent
+
+    talk(served, work)
+
+
+def test_the_deadline_holds_for_reading_too(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    served = open_runs([str(runs[1])], threads=1)
+    go_on = threading.Event()
+    loaded: Any = served["text"].loaded
+    monkeypatch.setattr(loaded, "prompt", lambda text: go_on.wait(20) and [])
+
+    async def work(app: App) -> None:
+        clients = [Client(app, "/v1/completions", {"model": "text", "prompt": "x" * 3000}) for _ in range(3)]
+        await asyncio.wait([asyncio.ensure_future(one.run()) for one in clients], timeout=10)
+        go_on.set()
+        assert [one.status for one in clients] == [504] * 3
+        assert clients[2].json()["error"]["message"] == "not finished within 0.3 seconds"
+
+    talk(served, work, deadline=0.3)
+
+
+@pytest.mark.parametrize("form", ["gnmt", "power"])
+def test_no_penalty_that_may_be_asked_for_is_beyond_numbers(form: Any) -> None:
+    """In the longest translation that a run may allow."""
+    numbers = schema(TranslateRequest)["properties"]["length_penalty"]["anyOf"][0]
+    for penalty in (numbers["minimum"], numbers["maximum"]):
+        scores = [-5.0 / BeamSearch(4, penalty, form).penalty(length) for length in (1, 2_000_000)]
+        assert all(math.isfinite(score) and score < 0 for score in scores)
+
+
+def test_nothing_is_loaded_for_the_page_before_it_is_known_who_asks() -> None:
+    seen = []
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["path"])
+        raise InputError("/a/place/of/ours: no such run")
+
+    async def work(app: App) -> None:
+        app.page = page
+        foreign, ours, nothing = Client(app, "/", {}), Client(app, "/api/model", {}), Client(app, "/favicon.ico", {})
+        foreign.host = "evil.example:1"
+        for client in (foreign, ours, nothing):
+            await client.run()
+        assert (foreign.status, ours.status, nothing.status) == (403, 500, 404)
+        assert b"place" not in ours.sent[1]["body"]
+
+    said: list[str] = []
+    talk({}, work, log=said.append)
+    assert seen == ["/api/model"]
+    assert "/a/place/of/ours: no such run" in said

@@ -12,8 +12,10 @@ import pytest
 from tests.explore.browser import open_chromium
 from tests.serve.processes import serving
 
+# with headers as the official client for JavaScript sends them
 ASK = """async (url) => {
-    const how = {method: "POST", headers: {"content-type": "application/json"}, body: '{"text": "the cat"}'};
+    const headers = {"content-type": "application/json", authorization: "Bearer none", "x-stainless-lang": "js"};
+    const how = {method: "POST", headers, body: '{"text": "the cat"}'};
     try { return (await (await fetch(url, how)).json()).results[0].translations[0].text } catch (e) { return String(e) }
 }"""
 FORM = """(url) => new Promise(done => {

@@ -1,16 +1,26 @@
 """Who may ask, and for what: each line of what docs/serve.md says is protected, against a real process."""
 
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
+from clearhead.errors import InputError
+from clearhead.serve.server import MOST_CONNECTIONS, bound, names
 from tests.serve.processes import JSON, Served, ask, refused, serving
 
 
 def test_the_page_is_there(served: Served) -> None:
     assert "<html" in ask.get(served.url).text
     assert ask.get(f"{served.url}/api/model").json()["format"] == "clearhead-explore-1"
+
+
+def test_what_is_neither_the_page_nor_the_api(served: Served) -> None:
+    """As a client gets it that was told of an address without /v1."""
+    for path in ("/completions", "/v1", "/v1/completions/", "/pages", "/favicon.ico"):
+        assert refused(served.post(path, {}), 404) == "there is nothing here"
+        refused(ask.get(served.url + path), 404)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "localhost:80", "[::1]", ""])
@@ -46,6 +56,63 @@ def test_other_sites_methods_types_and_sizes_are_refused(served: Served) -> None
     refused(served.post("/translate", {"text": " " * 66_000}), 413)
     parts = (b" " * 1000 for _ in range(80))  # without a length
     refused(ask.post(url, content=parts, headers=JSON), 413)
+
+
+def test_a_body_far_too_large_is_refused_to_those_who_send_it_whole(served: Served) -> None:
+    """Closed while they write, many clients would see a broken connection and no reason."""
+    body = b" " * 10_000_000
+    head = f"POST /translate HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), 10) as raw:
+        raw.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert raw.recv(4096).startswith(b"HTTP/1.1 413 ")
+        raw.sendall(f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode())
+        assert b"HTTP/1.1 200 " in raw.recv(4096)
+
+
+@pytest.mark.parametrize(("address", "port", "wanted"), [
+    ("127.0.0.1", 80, {"127.0.0.1", "localhost", "[::1]", "127.0.0.1:80", "localhost:80", "[::1]:80"}),
+    ("2001:DB8::7", 80, {"[2001:db8::7]", "[2001:db8::7]:80", "models.lan"}),
+    ("models.LAN", 8028, {"models.lan:8028", "models.lan"}),
+    ("0.0.0.0", 80, {"models.lan"}),
+])  # fmt: skip
+def test_the_names_of_an_address(address: str, port: int, wanted: set[str]) -> None:
+    """On port 80 clients leave the port out."""
+    assert names(address, port, [] if address == "127.0.0.1" else ["Models.lan"]) == wanted
+
+
+def test_loopback_of_version_6_or_a_word_about_it() -> None:
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as taken:
+        try:
+            taken.bind(("::1", 0))
+        except OSError:
+            pytest.skip("no IPv6 here")
+        taken.listen()
+        with pytest.raises(InputError, match=r"cannot listen on ::1:\d+: .* another program has the port"):
+            bound("::1", taken.getsockname()[1])
+
+
+def test_one_connection_too_many_is_told_so(served: Served) -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip("too few files may be open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    crowd = []
+    try:
+        for _ in range(MOST_CONNECTIONS):
+            crowd += [socket.create_connection(("127.0.0.1", served.port), 10)]
+        answer = ask.get(f"{served.url}/healthz")
+        assert "connections are open" in refused(answer, 503)
+        assert answer.headers["retry-after"] == "5"
+    finally:
+        for one in crowd:
+            one.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for _ in range(100):
+        if ask.get(f"{served.url}/healthz").status_code == 200:
+            return
+        time.sleep(0.05)
+    raise AssertionError("closed connections still count")
 
 
 PLACES = [
@@ -92,7 +159,7 @@ def test_what_is_asked_is_not_logged(served: Served) -> None:
 def test_a_token_is_needed_everywhere_if_there_is_one(runs: list[Path], tmp_path: Path) -> None:
     token = "0123456789abcdef-secret"
     (tmp_path / "token").write_text(token + "\n")
-    options = ["--token-file", str(tmp_path / "token"), "--cors", "https://good.example", "--log-bodies"]
+    options = ["--token-file", str(tmp_path / "token"), "--cors", "https://Good.example", "--log-bodies"]
     options += ["--address", "127.0.0.2", "--allow-host", "models.lan"]  # any address but loopback's usual ones
     with serving(runs[1:2], *options) as made:
         for headers in (
@@ -112,6 +179,11 @@ def test_a_token_is_needed_everywhere_if_there_is_one(runs: list[Path], tmp_path
         assert answer.headers["access-control-allow-origin"] == "https://good.example"
         preflight = ask.options(f"{made.url}/v1/completions", headers={"origin": "https://good.example"})
         assert (preflight.status_code, preflight.headers["access-control-allow-methods"]) == (204, "GET, POST")
+        # `*` alone would not allow the token; the official client sends headers of its own
+        assert preflight.headers["access-control-allow-headers"] == "authorization, *"
+        wrong = ask.get(f"{made.url}/v1/models", headers={"origin": "https://good.example"})
+        refused(wrong, 401)
+        assert wrong.headers["access-control-allow-origin"] == "https://good.example"  # its page may read why
         assert ask.get(f"{made.url}/healthz", headers={**right, "host": "models.lan"}).status_code == 200
         for name in ("127.0.0.1", "localhost", "[::1]"):
             refused(ask.get(f"{made.url}/healthz", headers={**right, "host": f"{name}:{made.port}"}), 403)

@@ -158,6 +158,28 @@ def test_sigterm_finishes_what_is_under_way_and_refuses_the_rest(runs: list[Path
     assert fingerprint(runs[3]) == before
 
 
+def test_a_second_ctrl_c_ends_it_at_once(runs: list[Path]) -> None:
+    with serving(runs[3:4]) as made:
+        body = {"model": "endless", "prompt": "the", "max_tokens": 2000, "stream": True, "n": 16}
+        with ask.stream("POST", f"{made.url}/v1/completions", json=body) as answer:
+            next(answer.iter_bytes())
+            made.process.send_signal(signal.SIGINT)
+            while not refuses(made.port):
+                time.sleep(0.01)
+            assert made.process.poll() is None  # what is under way goes on
+            made.process.send_signal(signal.SIGINT)
+            assert made.process.wait(20) == 130
+        assert "Traceback" not in made.said()
+
+
+def refuses(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 10).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def test_a_killed_server_harms_no_run(runs: list[Path]) -> None:
     before = fingerprint(runs[3])
     with serving(runs[3:4]) as made:

@@ -31,7 +31,10 @@ def test_models(client: openai.OpenAI) -> None:
         client.models.retrieve("nothing")
 
 
-@pytest.mark.parametrize("how", [{"temperature": 0}, {"temperature": 1.2, "top_p": 0.9}, {}])
+HOW = [{"temperature": 0}, {"temperature": 1.2, "top_p": 0.9}, {}, {"temperature": 1e-310, "top_p": 1e-9}]
+
+
+@pytest.mark.parametrize("how", HOW)
 def test_completions_are_those_of_generate(how: dict[str, Any], client: openai.OpenAI, text: Any) -> None:
     made = client.completions.create(model="text", prompt=["the cat", ""], seed=5, n=2, max_tokens=9, logprobs=2, **how)
     wanted = text.generate(["the cat", ""], seed=5, samples=2, max_tokens=9, **how)

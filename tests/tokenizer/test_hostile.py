@@ -99,6 +99,7 @@ def test_hostile_patterns_are_refused_with_the_file(what: str, whole: str, tmp_p
         {"clearhead": "integers", "special": [], "count": 1.5},
         {"clearhead": "integers", "special": [], "count": 10**20},
         {"clearhead": "integers", "special": {}, "count": 3},
+        {"clearhead": "integers", "special": ["<pa$>", "<s>", "</s>", "<unk>"], "count": 3},
         {"clearhead": ["integers"], "special": [], "count": 3},
     ],
 )

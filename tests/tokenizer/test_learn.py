@@ -24,7 +24,9 @@ from clearhead.tokenizer.split import PATTERNS, Splitter
 from tests.tokenizer.texts import texts
 
 
-def peer_merges(texts: Iterable[str], vocab_size: int, special: list[str], pattern: str = "gpt2") -> list[list[str]]:
+def peer_merges(
+    texts: Iterable[str], vocab_size: int, special: list[str], pattern: str = "gpt2", rarest: int = 0
+) -> list[list[str]]:
     peer = Tokenizer(BPE())
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern == "gpt2")
     split = pre_tokenizers.Split(Regex(PATTERNS[pattern]), "isolated")
@@ -34,6 +36,7 @@ def peer_merges(texts: Iterable[str], vocab_size: int, special: list[str], patte
         special_tokens=special,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
+        min_frequency=rarest,
     )
     peer.train_from_iterator(texts, trainer)
     return json.loads(peer.to_str())["model"]["merges"]
@@ -52,6 +55,16 @@ def test_same_merges_on_multi30k(data: Path) -> None:
     ours = our_merges(lines, 10_000, list(SPECIAL))
     assert len(ours) == 10_000 - 256 - 4
     assert ours == peer_merges(lines, 10_000, list(SPECIAL))
+
+
+def test_a_text_with_few_pairs_gives_as_many_tokens_as_occur_twice(stdlib: list[str]) -> None:
+    few = stdlib[::100]
+    found = train(few, 90_000, workers=1, at_most=True)
+    assert 260 < found.size < 90_000
+    assert json.loads(found.to_json())["model"]["merges"] == peer_merges(few, 90_000, list(SPECIAL), rarest=2)
+    assert found.size < train(few, found.size + 50, workers=1).size, "others occur once"
+    with pytest.raises(InputError, match="is the most it can give"):
+        train(few, 90_000, workers=1)
 
 
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])  # a fifth of the files, or all
@@ -178,5 +191,7 @@ def test_what_cannot_be_learned_is_refused(tmp_path: Path) -> None:
         train("text", 300)
     with pytest.raises(InputError, match=r"cannot read .*absent: No such file"):
         train(read_texts([tmp_path / "absent"]), 300)
-    with pytest.raises(InputError, match="Is a directory"):
+    with pytest.raises(InputError, match="it is a folder"):
         train(read_texts([tmp_path]), 300)
+    with pytest.raises(InputError, match="/dev/zero: it is a device"):
+        train(read_texts(["/dev/zero"]), 300)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from clearhead.data.pairs import Pairs
 from clearhead.errors import InputError
 from clearhead.run import MODEL, OPTIMIZER, Run, read_state
 from clearhead.training import checkpoint, session, validate
@@ -75,6 +76,7 @@ def kill_after(calls: int, module: object, name: str, monkeypatch: pytest.Monkey
 MOMENTS = {
     "before the first checkpoint": (Loop, "one_update", [2]),
     "in the middle of epochs": (Loop, "one_update", [9, 5]),
+    "at the turn of an epoch": (Pairs, "plan", [2, 4]),  # of them, the validation's are two
     "while files are forced to the disk": (os, "fsync", [5, 17, 40]),
     "between writing and naming": (os, "rename", [0, 2, 5]),
     "while validating": (validate, "evaluate", [0, 1]),

@@ -87,6 +87,16 @@ def test_weights_that_are_not_what_their_run_says_are_refused(change: Any, said:
         take_over(build(configure("tiny", **shape)), letters, None, Run(run))
 
 
+def test_a_tokenizer_of_another_run_is_refused(tmp_path: Path) -> None:
+    """Else rows would be taken for tokens that they never stood for."""
+    letters = Characters("abc")
+    shape: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "kind": "decoder", "vocab_size": letters.size}
+    run = write_run(tmp_path / "run", opinionated(1, **shape).float(), letters)
+    Characters("xyabc").save(run / "tokenizer.json")
+    with pytest.raises(InputError, match=r"tokenizer\.json: the tokenizer has 9 tokens, the model only 7"):
+        take_over(build(configure("tiny", **shape)), letters, None, Run(run))
+
+
 def labelled(tmp_path: Path, **training: Any) -> Recipe:
     lines = [f"{'abc'[n % 3] * (n % 4 + 1)} {n % 2}\t{'odd' if n % 2 else 'even'}" for n in range(80)]
     (tmp_path / "data.tsv").write_text("\n".join(lines) + "\n")

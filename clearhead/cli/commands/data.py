@@ -75,14 +75,15 @@ def look(
     parts = parts_of(splits)
     if as_json:
         for name, part in parts.items():
-            print(json.dumps({"part": name, **asdict(look(part))}, ensure_ascii=False))
+            train = None if part is splits.train else splits.train
+            print(json.dumps({"part": name, **asdict(look(part, train))}, ensure_ascii=False))
         return
     for index in range(min(examples, len(splits.train))):
         typer.echo(visible(f"example {index}: {splits.train.name(index)}"))
         for name, row in shown(splits.train, index):
             typer.echo(visible(f"  {name:14} {cut(' '.join(row))}"))
     for name, part in parts.items():
-        describe(name, part)
+        describe(name, part, None if part is splits.train else splits.train)
 
 
 def built(recipe: str, changes: list[str] | None, verify: bool) -> "Splits":
@@ -110,12 +111,13 @@ def cut(line: str, most: int = 160) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def describe(name: str, part: "Dataset") -> None:
+def describe(name: str, part: "Dataset", train: "Dataset | None") -> None:
     from clearhead.data.look import QUANTILES, look
 
-    found = look(part)
+    found = look(part, train)
     sample = "" if found.looked_at == found.examples else f" ({found.looked_at:,} looked at)"
-    lines = [f"{name}: {found.examples:,} examples{sample}"]
+    of = "" if found.documents is None else f" of {found.documents:,} document" + "s" * (found.documents > 1)
+    lines = [f"{name}: {found.examples:,} {'examples' if found.documents is None else 'windows'}{of}{sample}"]
     heads = ["shortest", *(f"{100 * one:g}%" for one in QUANTILES[1:-1]), "longest"]
     rows: list[tuple[str, Sequence[float]]] = [
         (f"{what} tokens", values) for what, values in found.lengths.items() if values
@@ -125,7 +127,10 @@ def describe(name: str, part: "Dataset") -> None:
     if rows:
         lines.append(f"  {'':18}" + "".join(f"{head:>10}" for head in heads))
         lines += [f"  {what:18}" + "".join(f"{value:>10,}" for value in values) for what, values in rows]
-    lines.append(f"  the same as one before: {found.duplicates:,}")
+    if found.together is not None:
+        lines.append(f"  lengths of source and target go together: {found.together}")
+    for what, count in found.counts.items():
+        lines.append(f"  {what}: {count:,}" + (f" (first: {found.first[what]})" if count else ""))
     if found.unknown:
         lines.append(f"  unknown tokens: {found.unknown:,} of {found.tokens:,}")
     for character, count in list(found.odd.items())[:10]:

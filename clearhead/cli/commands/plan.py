@@ -50,7 +50,7 @@ def plan(
     Examples:
       clearhead plan base --tokens 2.5B --devices 8xP100 --float32 --length 64
       clearhead plan gpt2 --tokens 300B --devices 8xA100-40 --length 1024
-      clearhead plan llama --tokens 20B --devices 1xRTX4090 --set decoder_layers=24
+      clearhead plan llama --tokens 20B --devices 1xRTX4090 --set d_model=2048
     """
     from clearhead.cost.devices import DEVICES
     from clearhead.cost.plan import advice, describe

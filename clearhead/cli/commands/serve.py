@@ -9,7 +9,8 @@ import typer
 
 from clearhead.cli import completion
 from clearhead.cli.options import Checkpoint, Device, Threads, finite
-from clearhead.errors import InputError, visible
+from clearhead.errors import InputError
+from clearhead.reading import opened
 
 LEAST_TOKEN = 16  # characters
 
@@ -98,7 +99,7 @@ def serve(
 
     app = App(
         served,
-        Gate(names(address, port, allow_host or []), token, frozenset(cors or ())),
+        Gate(names(address, port, allow_host or []), token, frozenset(origin.lower() for origin in cors or ())),
         Settings(queue, deadline, context, log, log_bodies),
         page_app(str(runs[0]), port, checkpoint, device, threads) if with_page else None,
     )
@@ -113,10 +114,10 @@ def serve(
 def read_token(path: Path) -> str:
     """The first line of a file, long enough not to be guessed; it is not shown in any message."""
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:  # a pipe that nobody writes to is not waited for
             line = file.read(4096).split(b"\n")[0].strip()
-    except OSError as error:
-        raise InputError(f"--token-file {visible(str(path))}: {error.strerror}") from None
+    except InputError as error:
+        raise InputError(f"--token-file {path}: {str(error).rpartition(': ')[2]}") from None
     if not re.fullmatch(rb"[!-~]{%d,512}" % LEAST_TOKEN, line):
         raise InputError(f"--token-file {path}: its first line must be {LEAST_TOKEN} to 512 visible ASCII characters")
     return line.decode()

@@ -5,6 +5,7 @@ Ways to build are tried in turn, in the doctor's small sizes; the first that giv
 
 import copy
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -125,8 +126,26 @@ def finish(plan: Plan, loaded: Loaded) -> Built:
         count = sum(parameter.numel() for parameter in model.parameters())
         if count > LARGE:
             raise InputError(f"{plan.code} has {count:,} parameters, and no size that could be made small was found")
-        return initialised(Built(plan, code, build, model, chosen), loaded)
+        return initialised(agreeing(Built(plan, code, build, model, chosen), loaded), loaded)
     raise InputError(f"{plan.code} raised {told(problem)}" if problem else plan.code) from problem
+
+
+def agreeing(built: Built, loaded: Loaded) -> Built:
+    """An id of padding that had to be guessed is the one that the model's embeddings keep from learning."""
+    tables = [m for m in built.model.modules() if isinstance(m, nn.Embedding) and m.padding_idx is not None]
+    marks = {table.padding_idx for table in tables}
+    mark = next(iter(marks), None)
+    guessed = [name for name, value in built.plan.padding.items() if f"{name}={value}" in definition(built.plan)]
+    wrong = [name for name in guessed if built.plan.padding[name] == 0]  # what is put where nothing is known
+    if len(marks) != 1 or not mark or not wrong:
+        return built
+
+    def corrected(code: str) -> str:
+        return re.sub(rf"\b({'|'.join(wrong)})=\d+", rf"\g<1>={mark}", code)
+
+    padding = {**built.plan.padding, **dict.fromkeys(wrong, mark)}
+    lines = [corrected(line) for line in built.plan.lines]
+    return finish(replace(built.plan, code=corrected(built.plan.code), lines=lines, padding=padding), loaded)
 
 
 def initialised(built: Built, loaded: Loaded) -> Built:

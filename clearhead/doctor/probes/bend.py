@@ -2,6 +2,7 @@
 
 Matrix products are watched, and what becomes of their results: a view, a copy, a bias or a number keeps a result
 linear, everything else bends or mixes it. A middle that is narrower than both sides is a factorisation, and meant.
+A gate is there to bend: where two results are multiplied and neither was bent, it is worth a warning.
 """
 
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ class Straight(TorchDispatchMode):
         self.vectors = {memory(p) for p in model.parameters() if p.dim() <= 1}
         self.linear: dict[int, Linear] = {}
         self.pairs: list[Pair] = []
+        self.products: dict[int, tuple[Linear, str, Tensor]] = {}  # of two linear results; the tensor is kept alive
+        self.gates: list[Pair] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -65,14 +68,20 @@ class Straight(TorchDispatchMode):
     def note(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
         if name in ("mm", "addmm") or (name == "bmm" and memory(args[1]) in self.names):
             left, matrix = args[-2:]
-            before = self.linear.get(memory(left))
+            before, product = self.linear.get(memory(left)), self.products.get(memory(left))
             self.linear.pop(memory(out), None)
             if memory(matrix) not in self.names:
                 return
+            if product is not None:
+                self.gates.append(Pair(product[0], self.names[memory(matrix)], out.size(-1), product[1]))
             if before is not None and left.size(-1) == before.outside:
                 self.pairs.append(Pair(before, self.names[memory(matrix)], out.size(-1), own_line()))
             self.linear[memory(out)] = Linear(self.names[memory(matrix)], left.size(-1), out.size(-1), out)
             return
+        if name == "mul" and self.both_linear(args):
+            self.products[memory(out)] = (self.linear[memory(args[0])], own_line(), out)
+        elif name.endswith("_") or not (args and isinstance(args[0], Tensor) and memory(out) == memory(args[0])):
+            self.products.pop(memory(out), None)  # no view of one: its memory belongs to something else now
         source = self.linear.get(memory(args[0])) if args and isinstance(args[0], Tensor) else None
         if source is None:
             self.linear.pop(memory(out), None)
@@ -80,6 +89,13 @@ class Straight(TorchDispatchMode):
             self.linear[memory(out)] = Linear(source.name, source.inside, source.outside, out)
         elif memory(out) != memory(args[0]) or (name.endswith("_") and not self.harmless(args[1:2])):
             self.linear.pop(memory(out), None)  # a new tensor that is no longer linear, or a bend in place
+
+    def both_linear(self, factors: tuple[Any, ...]) -> bool:
+        """Two different results of linear maps, of one shape: a gate, not a square or a scale."""
+        if not all(isinstance(x, Tensor) and memory(x) in self.linear for x in factors[:2]):
+            return False
+        one, other = factors[:2]
+        return bool(one.shape == other.shape and one.data_ptr() != other.data_ptr())
 
     def harmless(self, other: Any) -> bool:
         """A number or a bias."""
@@ -102,4 +118,8 @@ def run(subject: Subject) -> list[Finding]:
                 )
                 evidence = {"first": pair.first.name, "second": pair.second, "wide": middle > sides}
                 return [Finding("bend.missing", severity, message, evidence, (pair.where,))]
+    for gate in straight.gates:
+        message = f"nothing bends the gate that {gate.second} reads: it is the product of two linear maps"
+        evidence = {"first": gate.first.name, "second": gate.second, "wide": True, "gate": True}
+        return [Finding("bend.missing", WARNING, message, evidence, (gate.where,))]
     return []

@@ -64,10 +64,16 @@ def in_pieces(decoding: Decoding, tokens: Tensor, pieces: list[int]) -> Tensor:
     return torch.cat([decoding.feed(piece) for piece in tokens.split(pieces, dim=1)], dim=1)
 
 
-def schedules(length: int) -> dict[str, list[int]]:
-    chunks = [3] * (length // 3) + ([length % 3] if length % 3 else [])
+def singly(length: int, prefix: int) -> list[int]:
+    """One by one, but for the prefix: its tokens see each other both ways, so they come together."""
+    return [prefix] * (prefix > 0) + [1] * (length - prefix)
+
+
+def schedules(length: int, prefix: int = 0) -> dict[str, list[int]]:
+    rest = length - prefix
+    chunks = [prefix] * (prefix > 0) + [3] * (rest // 3) + [rest % 3] * (rest % 3 > 0)
     return {
-        "one by one": [1] * length,
+        "one by one": singly(length, prefix),
         "at once": [length],
         "a prompt, then one by one": [length - 4, 1, 1, 1, 1],
         "in chunks of three": chunks,
@@ -121,7 +127,7 @@ def run(subject: Subject) -> list[Finding]:
         raise NotArmed("no cached() described")
     subject.require_exact()
     model = subject.fresh()
-    length = max(11, (spec.window or 0) + 5)
+    length = max(11, (spec.window or 0) + 5, 2 * subject.prefix + 6)
     if length > 200:
         raise NotArmed("the window is too long to look beyond; describe a model built with a small one")
     inputs = subject.inputs(3, length, seed=6)
@@ -171,7 +177,7 @@ def attempts(subject: Subject, model: nn.Module, inputs: Inputs, full: Tensor) -
 
     length = inputs[-1].size(1)
     ways: dict[str, Callable[[Outcome], None]] = {
-        name: partial(piecewise, pieces) for name, pieces in schedules(length).items()
+        name: partial(piecewise, pieces) for name, pieces in schedules(length, subject.prefix).items()
     }
     ways["two requests in turns"] = partial(in_turns, subject, model, length)
     ways["a second request"] = partial(second_request, subject, model, length)
@@ -185,11 +191,12 @@ def in_turns(subject: Subject, model: nn.Module, length: int, outcome: Outcome) 
     requests = [subject.inputs(2, length, seed=seed) for seed in (10, 11)]
     caches = [outcome.start(subject, model, inputs) for inputs in requests]
     parts: list[list[Tensor]] = [[], []]
-    for t in range(length):
-        for number, inputs in enumerate(requests):
-            parts[number].append(caches[number].feed(inputs[-1][:, t : t + 1]))
+    pieces = singly(length, subject.prefix)
+    for piece in zip(*(inputs[-1].split(pieces, dim=1) for inputs in requests), strict=True):
+        for number, tokens in enumerate(piece):
+            parts[number].append(caches[number].feed(tokens))
     for number, inputs in enumerate(requests):
-        outcome.compare(subject.whole(model, inputs), torch.cat(parts[number], dim=1), [1] * length)
+        outcome.compare(subject.whole(model, inputs), torch.cat(parts[number], dim=1), pieces)
 
 
 def second_request(subject: Subject, model: nn.Module, length: int, outcome: Outcome) -> None:
@@ -204,8 +211,7 @@ def reordered(subject: Subject, model: nn.Module, inputs: Inputs, outcome: Outco
     """After half the tokens the rows are dealt anew, as when a beam takes over another's place."""
     rows, half, length = torch.tensor([2, 0, 0]), inputs[-1].size(1) // 2, inputs[-1].size(1)
     decoding = outcome.start(subject, model, inputs)
-    for t in range(half):
-        decoding.feed(inputs[-1][:, t : t + 1])
+    in_pieces(decoding, inputs[-1][:, :half], singly(half, subject.prefix))
     decoding.reorder(rows)
     dealt = tuple(x[rows] for x in inputs)
     tail = torch.cat([decoding.feed(dealt[-1][:, t : t + 1]) for t in range(half, length)], dim=1)
@@ -214,16 +220,17 @@ def reordered(subject: Subject, model: nn.Module, inputs: Inputs, outcome: Outco
 
 def looked_at(subject: Subject) -> dict[str, str | int | bool]:
     """What the attentions of a last single step work on, compared with the full pass; nothing where not seen."""
-    model, inputs = subject.fresh(), subject.inputs(3, 7, seed=6)
+    length = 7 + subject.prefix
+    model, inputs = subject.fresh(), subject.inputs(3, length, seed=6)
     source = inputs[0].size(1) if isinstance(subject.spec, EncoderDecoder) else 0
     with Watch() as watch:
         subject.whole(model, inputs)
     decoding = Decoding(subject, model, inputs)
     try:
-        in_pieces(decoding, inputs[-1], [1] * 7)
+        in_pieces(decoding, inputs[-1], singly(length, subject.prefix))
     except Exception:
         return {}
-    return first_difference(attended(watch.seen, 7, source), attended(decoding.seen, 1, source))
+    return first_difference(attended(watch.seen, length, source), attended(decoding.seen, 1, source))
 
 
 def report(subject: Subject, differing: dict[str, Outcome], outcomes: dict[str, Outcome]) -> Finding:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.describe import EncoderDecoder
 from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
-from clearhead.doctor.generating import Inputs, continued, prompts
+from clearhead.doctor.generating import Inputs, behind, continued, never_said, prompts
 from clearhead.doctor.subject import Subject, View, gap
 from clearhead.errors import InputError
 
@@ -63,29 +63,34 @@ def beyond(subject: Subject, view: View) -> list[Finding]:
     return []
 
 
-def likely(subject: Subject, model: nn.Module, inputs: Inputs, tokens: Tensor, chosen: Tensor) -> bool:
+def likely(
+    subject: Subject, model: nn.Module, inputs: Inputs, tokens: Tensor, chosen: Tensor, never: list[int]
+) -> bool:
     """Is the choice of every row as good as the best after these tokens? A cache in 16 bits may tip near ties."""
     try:
         logits = subject.whole(model, (*inputs[:-1], tokens.contiguous()))[:, -1]
     except Exception:
         return False
-    behind = logits.amax(dim=-1) - logits.gather(1, chosen[:, None]).squeeze(1)
-    return float(behind.max()) <= max(subject.tolerance(subject.views[0]), 0.02 * float(logits.std()))
+    return float(behind(logits, chosen, never).max()) <= max(
+        subject.tolerance(subject.views[0]), 0.02 * float(logits.std())
+    )
 
 
-def explained(subject: Subject, model: nn.Module, inputs: Inputs, tokens: Tensor, chosen: Tensor) -> str:
+def explained(
+    subject: Subject, model: nn.Module, inputs: Inputs, tokens: Tensor, chosen: Tensor, never: list[int]
+) -> str:
     """Which part of the tokens the choice follows from: all, the last ones, the first ones, or none of these."""
     for count in range(tokens.size(1), min(tokens.size(1), LENGTH // 2) - 1, -1):
-        if likely(subject, model, inputs, tokens[:, -count:], chosen):
+        if likely(subject, model, inputs, tokens[:, -count:], chosen, never):
             return "last"
     for count in (LENGTH, LENGTH - 1):
-        if likely(subject, model, inputs, tokens[:, :count], chosen):
+        if likely(subject, model, inputs, tokens[:, :count], chosen, never):
             return "first"
     return "nothing"
 
 
 def generation(subject: Subject, model: nn.Module) -> list[Finding]:
-    short = prompts(subject, 3, 5, seed=73)
+    short = prompts(subject, 3, max(5, subject.prefix), seed=73)
     start = short[-1].size(1)
     try:
         with torch.no_grad():
@@ -94,18 +99,17 @@ def generation(subject: Subject, model: nn.Module) -> list[Finding]:
         raise
     except Exception:
         raise NotArmed("generate() raised: see what the generate probe says") from None
-    places = (start, start + 1)
-    greedy = few.size(1) == start + 2 and all(likely(subject, model, short, few[:, :t], few[:, t]) for t in places)
-    if not greedy:
+    places, never = (start, start + 1), never_said(subject, model, short)
+    if few.size(1) != start + 2 or not all(likely(subject, model, short, few[:, :t], few[:, t], never) for t in places):
         return []  # the generate probe says so
     long = prompts(subject, 3, LENGTH + NEW, seed=73)
     if isinstance(subject.spec, EncoderDecoder):
-        return [*to_the_end(subject, model, short), *past_it(subject, model, short, LENGTH + NEW)]
+        return [*to_the_end(subject, model, short, never), *past_it(subject, model, short, LENGTH + NEW, never)]
     fitting = (long[-1][:, : LENGTH - NEW].contiguous(),)
-    return [*to_the_end(subject, model, fitting), *past_it(subject, model, long, 2)]
+    return [*to_the_end(subject, model, fitting, never), *past_it(subject, model, long, 2, never)]
 
 
-def to_the_end(subject: Subject, model: nn.Module, inputs: Inputs) -> list[Finding]:
+def to_the_end(subject: Subject, model: nn.Module, inputs: Inputs, never: list[int]) -> list[Finding]:
     """A prompt and its continuation that together just fit."""
     view, start = subject.views[0], inputs[-1].size(1)
     if accepts(subject, view, model, LENGTH) is not None:
@@ -121,7 +125,7 @@ def to_the_end(subject: Subject, model: nn.Module, inputs: Inputs) -> list[Findi
         )
         return [Finding("context.generate", ERROR, message, {"raised": True})]
     for place in range(start, tokens.size(1)):
-        if explained(subject, model, inputs, tokens[:, :place], tokens[:, place]) != "last":
+        if explained(subject, model, inputs, tokens[:, :place], tokens[:, place], never) != "last":
             message = (
                 f"in a context of {LENGTH}, generate() picks token {place} by something else than the tokens so far"
             )
@@ -129,7 +133,7 @@ def to_the_end(subject: Subject, model: nn.Module, inputs: Inputs) -> list[Findi
     return []
 
 
-def past_it(subject: Subject, model: nn.Module, inputs: Inputs, count: int) -> list[Finding]:
+def past_it(subject: Subject, model: nn.Module, inputs: Inputs, count: int, never: list[int]) -> list[Finding]:
     """More tokens than fit are refused, or the last of them decide."""
     prompt = inputs[-1]
     try:
@@ -140,7 +144,7 @@ def past_it(subject: Subject, model: nn.Module, inputs: Inputs, count: int) -> l
     if tokens.size(1) < LENGTH + 3 or tokens.size(1) <= prompt.size(1) + 1:
         return []  # it stopped in time
     place = tokens.size(1) - 2
-    how = explained(subject, model, inputs, tokens[:, :place], tokens[:, place])
+    how = explained(subject, model, inputs, tokens[:, :place], tokens[:, place], never)
     if how == "last":
         return []
     kept = "the first tokens decide, and the last are not read" if how == "first" else "no part of its end explains it"

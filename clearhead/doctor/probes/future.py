@@ -17,7 +17,7 @@ from clearhead.doctor.subject import Subject, View, gap
 def leaks(subject: Subject, view: View, model: nn.Module, tokens: Tensor, path: str = "") -> Tensor:
     """How much changing token j moves output i, for every i before j: (S, S), zero elsewhere."""
     length = tokens.size(1)
-    prefix = getattr(subject.spec, "prefix", 0)
+    prefix = subject.prefix
     torch.manual_seed(0)
     before = subject.quiet(view, model, tokens, path=path)
     other = subject.other(tokens)
@@ -123,7 +123,7 @@ def run(subject: Subject) -> list[Finding]:
         influence = by_gradient(subject, view, subject.model(), subject.tokens(2))
         if influence is None:
             continue
-        prefix = getattr(subject.spec, "prefix", 0)
+        prefix = subject.prefix
         ahead = influence.triu(1)
         ahead[:, :prefix] = 0
         # terms that cancel exactly on paper (weights masked and renormalised) leave their rounding behind

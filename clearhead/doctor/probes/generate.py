@@ -4,6 +4,7 @@ It does so for prompts of any length, gives as many tokens as it was asked for, 
 nothing of an earlier request.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.describe import EncoderDecoder
 from clearhead.doctor.finding import ERROR, NOTE, WARNING, Finding, NotArmed
-from clearhead.doctor.generating import Choices, lively, unlike
+from clearhead.doctor.generating import Choices, behind, lively, never_said, unlike
 from clearhead.doctor.probes import show
 from clearhead.doctor.raised import Raised
 from clearhead.doctor.subject import Subject
@@ -45,9 +46,9 @@ def run(subject: Subject) -> list[Finding]:
     model = subject.fresh()
     problem: Raised | None = None
     # a translation begins with one token; and some loops take one row at a time
-    length = 1 if isinstance(subject.spec, EncoderDecoder) else 5
+    length = 1 if isinstance(subject.spec, EncoderDecoder) else max(5, subject.prefix)
     for rows in (2, 1):
-        inputs = subject.inputs(rows, 5, seed=14)
+        inputs = subject.inputs(rows, max(5, length), seed=14)
         inputs = (*inputs[:-1], inputs[-1][:, :length].contiguous())
         given = tuple(x.clone() for x in inputs)
         try:
@@ -83,7 +84,7 @@ def by_luck(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...]) -> l
         if size <= exact:
             continue
         for seed in range(1, 25):
-            other, prompts = lively(subject, seed), subject.inputs(inputs[-1].size(0), 5, seed=14 + seed)
+            other, prompts = lively(subject, seed), subject.inputs(inputs[-1].size(0), max(5, prompt), seed=14 + seed)
             prompts = (*prompts[:-1], prompts[-1][:, :prompt].contiguous())
             if wrong := judge(subject, other, prompts, attempt(subject, other, prompts)):
                 return wrong
@@ -103,8 +104,9 @@ def kept(what: str) -> Finding:
 def asked_again(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...], tokens: Tensor) -> list[Finding]:
     """Other prompts, the first one again, and other numbers of tokens."""
     prompt, rows = inputs[-1].size(1), inputs[-1].size(0)
-    for length in (1, 9) if not isinstance(subject.spec, EncoderDecoder) else (1,):
-        others = subject.inputs(rows, 9, seed=15)
+    lengths = (1,) if isinstance(subject.spec, EncoderDecoder) else (max(1, subject.prefix), subject.prefix + 9)
+    for length in lengths:
+        others = subject.inputs(rows, max(9, length), seed=15)
         others = (*others[:-1], others[-1][:, :length].contiguous())
         try:
             found = judge(subject, model, others, attempt(subject, model, others))
@@ -114,6 +116,8 @@ def asked_again(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...], 
             continue
         if found:
             return found
+    if isinstance(subject.spec, EncoderDecoder) and (found := from_longer_start(subject, model)):
+        return found
     again = attempt(subject, model, inputs)
     if not torch.equal(again, tokens):
         return [kept("the first one again")]
@@ -126,6 +130,20 @@ def asked_again(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...], 
     return []
 
 
+def from_longer_start(subject: Subject, model: nn.Module) -> list[Finding]:
+    """A translation may be continued; a loop that takes its start for one token reads or feeds the wrong one."""
+    inputs = subject.inputs(1, 5, seed=16)
+    inputs = (*inputs[:-1], inputs[-1][:, :3].contiguous())
+    try:
+        tokens = attempt(subject, model, inputs)
+        if tokens.size(1) != 3 + COUNT or judge(subject, model, inputs, tokens[:, :3]):
+            return []  # it takes no such start
+        wrong = check(subject, model, inputs, tokens)
+    except Raised:
+        return []
+    return [replace(one, severity=WARNING, message=f"from a start of three tokens: {one.message}") for one in wrong]
+
+
 def judge(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...], tokens: Tensor) -> list[Finding]:
     if not torch.equal(tokens[:, : inputs[-1].size(1)], inputs[-1]):
         return [Finding("generate.prompt", ERROR, "generate() does not begin with the prompt", {})]
@@ -135,12 +153,13 @@ def judge(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...], tokens
 def check(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...], tokens: Tensor) -> list[Finding]:
     for t in range(inputs[-1].size(1), tokens.size(1)):
         logits = subject.whole(model, (*inputs[:-1], tokens[:, :t]))[:, -1]
-        chosen = logits.gather(1, tokens[:, t : t + 1]).squeeze(1)
-        behind = float((logits.amax(dim=-1) - chosen).max())
-        if behind > subject.tolerance(subject.views[0]):
+        size = float(behind(logits, tokens[:, t], []).max())
+        if size > subject.tolerance(subject.views[0]):
+            size = float(behind(logits, tokens[:, t], never_said(subject, model, inputs)).max())
+        if size > subject.tolerance(subject.views[0]):
             first = t == inputs[-1].size(1)
             message = (
-                f"after {t} tokens generate() picked a token whose logit is {show(behind)} below the highest "
+                f"after {t} tokens generate() picked a token whose logit is {show(size)} below the highest "
                 "of the full pass"
             )
             return [Finding("generate.not-greedy", ERROR, message, {"first": first, "step": t - inputs[-1].size(1)})]

@@ -147,7 +147,7 @@ def candidates(
         if logits.size(1) != tokens.size(1):
             continue
         for candidate in fitting_losses(
-            value, limit, logits, tokens, shift, subject.pad, spec.label_smoothing, unlikely(subject)
+            value, limit, logits, tokens, shift, subject.pad, spec.label_smoothing, unlikely(subject), subject.prefix
         ):
             if candidate.pairing == {BACKWARDS: BACKWARDS, ANSWERS: "as declared"}.get(reading, candidate.pairing):
                 yield candidate, reading

@@ -48,7 +48,7 @@ def future(subject: Subject, view: View) -> list[Finding]:
     """With a padding mask given, the future stays as hidden as without one."""
     model, tolerance = subject.model(), subject.tolerance(view)
     tokens, other = subject.tokens(2, TOTAL, seed=75), subject.other(subject.tokens(2, TOTAL, seed=75))
-    start = max(1, getattr(subject.spec, "prefix", 0))
+    start = max(1, subject.prefix)
     masks = {"none": None, "right": torch.ones_like(tokens, dtype=torch.bool)}
     masks["right"][1, -2:] = False  # type: ignore[index]
     moved: dict[str, tuple[float, int]] = {}
@@ -269,6 +269,29 @@ def cached(subject: Subject, view: View, left: bool, severity: str) -> list[Find
     return [Finding("padded.cache", severity, message, {"view": view.name, "left": left})]
 
 
+def remembered(subject: Subject) -> list[Finding]:
+    """Padding among the tokens of a target stays hidden from those that come after it, one at a time."""
+    model, view = subject.model(), subject.views[0]
+    source, plain = subject.inputs(2, 9, seed=81)
+    padded = plain.clone()
+    assert subject.pad is not None
+    padded[:, 3:5] = subject.pad
+    for target in (plain, padded):
+        request = Decoding(subject, model, (source, target))
+        request.feed(target[:, :6])
+        steps = torch.cat([request.feed(target[:, t : t + 1]) for t in range(6, 9)], dim=1)
+        size = gap(steps, subject.whole(model, (source, target))[:, 6:])
+        if size > request.tolerance():
+            break
+    if size <= request.tolerance() or target is plain:
+        return []  # what is wrong without padding, the cache probe says
+    message = (
+        f"behind padding in the target, outputs with the cache differ by {show(size)} from the full pass: what was "
+        "padding is read once it lies in the past"
+    )
+    return [Finding("padded.cache", WARNING, message, {"view": view.name, "left": False, "past": True})]
+
+
 def decoding(subject: Subject) -> tuple[list[Finding], list[str]]:
     """Generation and cache over padded inputs, as far as they can know of the padding; and why not, where not."""
     spec = subject.spec
@@ -286,6 +309,8 @@ def decoding(subject: Subject) -> tuple[list[Finding], list[str]]:
             findings += generated(subject, view, left, with_mask, ERROR if with_mask else severity)
         if by_id and getattr(spec, "cached", None) is not None:
             findings += cached(subject, view, left, severity)
+            if isinstance(spec, EncoderDecoder):
+                findings += remembered(subject)
     except NotArmed as reason:
         return findings, [str(reason)]
     return findings, []

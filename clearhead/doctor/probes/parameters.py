@@ -177,7 +177,7 @@ def shared(subject: Subject) -> list[Finding]:
     if counts[0] == counts[1]:
         message = f"three layers have exactly as many parameters as one ({counts[0]})"
         what = "whole"
-    elif (names := same_in_layers(three)) is not None:
+    elif (names := same_in_layers(one, three)) is not None:
         message, what = f"{names[0]} and {names[1]} are one and the same", "names"
     elif (name := called_again(subject, one, three)) is not None:
         message, what = f"{name} runs once in a model of one layer and three times in one of three", "calls"
@@ -187,14 +187,24 @@ def shared(subject: Subject) -> list[Finding]:
     return [Finding("parameters.shared", ERROR, message, {"count": counts[0], "what": what})]
 
 
-def same_in_layers(model: nn.Module) -> tuple[str, str] | None:
-    """Two names of one matrix that differ by the number of a layer only."""
-    first: dict[tuple[int, str], str] = {}
+def names_of_one(model: nn.Module) -> dict[str, list[str]]:
+    """Names that differ by numbers only: the most of them that stand for one and the same matrix."""
+    groups: dict[tuple[int, str], list[str]] = defaultdict(list)
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if parameter.dim() > 1:
-            other = first.setdefault((id(parameter), re.sub(r"\d+", "#", name)), name)
-            if other != name:
-                return other, name
+            groups[id(parameter), re.sub(r"\d+", "#", name)].append(name)
+    most: dict[str, list[str]] = {}
+    for (_, pattern), names in groups.items():
+        most[pattern] = max(most.get(pattern, []), names, key=len)
+    return most
+
+
+def same_in_layers(one: nn.Module, three: nn.Module) -> tuple[str, str] | None:
+    """Two names of one matrix in different layers; a tie between parts of one list does not grow with the layers."""
+    before = names_of_one(one)
+    for pattern, names in names_of_one(three).items():
+        if len(names) > max(1, len(before.get(pattern, []))):
+            return names[0], names[1]
     return None
 
 

@@ -15,7 +15,7 @@ def run(subject: Subject) -> list[Finding]:
     for view in views:
         model, tokens, tolerance = subject.model(), subject.tokens(2), subject.tolerance(view)
         whole = subject.quiet(view, model, tokens)
-        start = max(1, getattr(subject.spec, "prefix", 0))
+        start = max(1, subject.prefix)
         gaps: dict[int, float] = {}
         for t in range(start, tokens.size(1)):
             try:

@@ -18,7 +18,7 @@ def allowed(subject: Subject, view: View, length: int, depth: int | None) -> tup
     """Two (S, S) masks: what one layer must let output i see of token j, and what `depth` layers may."""
     index = torch.arange(length)
     distance = index[:, None] - index[None, :]
-    prefix, window = getattr(subject.spec, "prefix", 0), subject.spec.window
+    prefix, window = subject.prefix, subject.spec.window
     must = (distance >= 0) | ((index[:, None] < prefix) & (index[None, :] < prefix))
     if not view.causal:
         must = torch.ones(length, length, dtype=torch.bool)

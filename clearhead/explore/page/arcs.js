@@ -66,7 +66,7 @@ export function drawArcs(weights, sides, hidden, room, set) {
           h(
             "text",
             { x: x(at), y: TOP - 25, "text-anchor": "middle", "font-size": 12, class: "mono f halo" },
-            narrow() ? f(weights[j], 2).replace(/^0/, "") : f(weights[j], 2),
+            width < 36 ? f(weights[j], 2).replace(/^0/, "") : f(weights[j], 2),
           ),
       ),
     ),

@@ -4,7 +4,16 @@ import { h } from "./dom.js";
 import { adding, eq, linear, normOf, note, strip } from "./cell_parts.js";
 import { f, rounded } from "./numbers.js";
 
-export function tokens({ pass, sides: { kind, rows, read, columns, row, column } }) {
+/** What a text is cut into, and the name of the lines that do it, by the kind of tokenizer. */
+const CUT = {
+  BytePair: ["byte pairs", "tokens"],
+  Characters: ["characters", "characters"],
+  Integers: ["integers", "integers"],
+  Pieces: ["pieces", "pieces"],
+  Delegated: ["tokens", "delegated"],
+};
+
+export function tokens({ app: { model }, pass, sides: { kind, rows, read, columns, row, column } }) {
   const asks = kind === "encoder" ? rows[row] : read[row],
     ids = kind === "self" ? pass.read : pass.source;
   const lane = (who, token, place, mark) =>
@@ -14,11 +23,12 @@ export function tokens({ pass, sides: { kind, rows, read, columns, row, column }
       h("p", { class: "who" }, who),
       h("p", { class: "eq" }, h("span", { class: `tok ${mark}` }, token.text), ` → id ${token.id}, position ${place}`),
     );
-  const word = wordAt(pass.pieces ?? [], ids, column);
+  const word = wordAt(pass.pieces ?? [], ids, column),
+    [into, code] = CUT[model.tokenizer] ?? ["tokens", ""];
   return {
     title: "A token is a number",
-    shape: "text → byte pairs → ids",
-    code: ["tokens"],
+    shape: `text → ${into} → ids`,
+    code: [code],
     body: [
       h(
         "div",

@@ -28,10 +28,11 @@ const NAMES = {
 const DRAW = { write: drawWrite, look: drawLook, cell: drawCell, switch: drawSwitch, layers: drawLayers };
 const source = await openSource(),
   model = await source.model(),
-  work = new Work(source);
+  work = new Work(source, model.kind);
 const app = { state: fresh(), work, model, source, set, weights: null, redraw };
 let waiting = 0,
   reading = 0,
+  pending = false, // whether something is being read: what is drawn meanwhile is not the last word
   drawing = 0;
 
 /** Change what is chosen; reads again only if text, search or edits changed. */
@@ -44,20 +45,27 @@ async function update() {
   const mine = ++reading,
     dim = setTimeout(() => document.body.classList.add("busy"), 150);
   delete document.body.dataset.idle;
+  pending = true;
   try {
     if (app.state.text) await work.read(app.state);
     if (mine !== reading) return;
     byId("problem").textContent = "";
-    if (app.state.text) settle(within(app.state, work.shown(app.state)));
+    const said = app.state.text ? settle(within(app.state, work.shown(app.state))) : [];
     if (app.state.text && app.state.lookAt) await lookAtHeaviest();
     if (mine !== reading) return;
-    history.replaceState(null, "", address(app.state));
+    // whole, because in a notebook's frame what is relative belongs to the notebook
+    history.replaceState(null, "", location.href.replace(/#.*$/s, "") + address(app.state));
     redraw();
+    return said;
   } catch (refusal) {
     if (mine === reading) trouble(refusal);
+    return null;
   } finally {
     clearTimeout(dim);
-    if (mine === reading) document.body.classList.remove("busy");
+    if (mine === reading) {
+      document.body.classList.remove("busy");
+      pending = false;
+    }
   }
 }
 
@@ -91,6 +99,7 @@ function trouble(refusal) {
 function settle({ state, said }) {
   app.state = state;
   if (said.length) say(said.join("; "));
+  return said;
 }
 
 function redraw() {
@@ -130,7 +139,7 @@ async function draw() {
   if (mine !== drawing) return;
   fill(byId("inspect"), told);
   drawTour(byId("tour"), app);
-  document.body.dataset.idle = state.view;
+  if (!pending) document.body.dataset.idle = state.view;
 }
 
 function drawTabs() {
@@ -152,6 +161,10 @@ function drawTabs() {
       ),
     ),
   );
+  const tabs = byId("tabs"),
+    here = tabs.querySelector("[aria-current]");
+  if (here && tabs.scrollWidth > tabs.clientWidth)
+    tabs.scrollLeft = here.offsetLeft - tabs.offsetLeft - (tabs.clientWidth - here.offsetWidth) / 2;
 }
 
 function drawEmpty() {
@@ -201,8 +214,9 @@ function open(words) {
     wrong = [...began.said, ...fitted.said];
   app.state = fitted.state;
   byId("q").value = app.state.text;
-  update().then(() => {
-    if (wrong.length) byId("problem").textContent = `Of the address, this was left out: ${wrong.join("; ")}`;
+  update().then(said => {
+    if (said && wrong.length + said.length)
+      byId("problem").textContent = `Of the address, not all could be shown: ${[...wrong, ...said].join("; ")}`;
   });
 }
 

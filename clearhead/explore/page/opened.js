@@ -1,7 +1,7 @@
 // One head, opened: its weights with labels, a cross-hair, a legend, and what can be done with it.
 import { isDark, ramp, rgb } from "./colour.js";
 import { h, say } from "./dom.js";
-import { copied, drawHead, drawOver, sheet } from "./matrix.js";
+import { copied, darkest, drawHead, drawOver, isLong, sheet } from "./matrix.js";
 import { clamp, f } from "./numbers.js";
 
 const bases = new Map();
@@ -43,7 +43,7 @@ export function opened(app, pass, sides, head, place, full, worth) {
       { class: "legend" },
       "0",
       rampBar(),
-      "1",
+      isLong(head) ? `${f(darkest(head, true), 2)}: this head’s largest` : "1",
       sides.kind === "self" && [h("span", { class: "hatch" }), "masked: may not look"],
     ),
     h(
@@ -80,7 +80,7 @@ export function opened(app, pass, sides, head, place, full, worth) {
         "Open this cell",
       ),
     ),
-    asTable(head, sides),
+    asTable(head, sides, "table"),
   );
 }
 
@@ -97,13 +97,15 @@ export const rampBar = () =>
   });
 
 function wire(canvas, { set }, head, sides, place, { off, words, rows, columns }) {
-  let spot = null,
+  let spot = null, // the cell under the pointer
+    dragged = false, // by a finger or a pressed button: the cross-hair follows, and the cell is chosen at the end
     waiting = 0;
-  const draw = () => drawOver(canvas, head, sides, place, { silenced: off, spot });
+  const draw = () =>
+    drawOver(canvas, head, dragged && spot ? { ...sides, ...spot } : sides, place, { silenced: off, spot });
   const cell = event => {
     const box = canvas.getBoundingClientRect(),
-      column = Math.floor((event.clientX - box.left - place.x) / place.cell),
-      row = Math.floor((event.clientY - box.top - place.y) / place.cell);
+      column = Math.floor((event.clientX - box.left - place.x) / place.wide),
+      row = Math.floor((event.clientY - box.top - place.y) / place.high);
     return row >= 0 && row < rows && column >= 0 && column < columns ? { row, column } : null;
   };
   const follow = next => {
@@ -114,14 +116,25 @@ function wire(canvas, { set }, head, sides, place, { off, words, rows, columns }
         draw();
       });
   };
+  canvas.addEventListener("pointerdown", event => {
+    dragged = true;
+    canvas.setPointerCapture(event.pointerId);
+    follow(cell(event));
+  });
   canvas.addEventListener("pointermove", event => {
-    const here = cell(event);
+    const here = cell(event) ?? (dragged ? spot : null);
     canvas.title = here ? words(here.row, here.column) : "";
+    if (dragged && here) told(canvas).textContent = words(here.row, here.column);
     follow(here);
   });
-  canvas.addEventListener("pointerleave", () => follow(null));
+  canvas.addEventListener("pointerleave", () => dragged || follow(null));
+  canvas.addEventListener("pointercancel", () => {
+    dragged = false;
+    follow(null);
+  });
   canvas.addEventListener("pointerup", event => {
-    const here = cell(event);
+    const here = cell(event) ?? spot;
+    dragged = false;
     if (here) {
       set(sides.pick(here.row, here.column));
       say(words(here.row, here.column));
@@ -143,8 +156,10 @@ function wire(canvas, { set }, head, sides, place, { off, words, rows, columns }
   draw();
 }
 
+const told = canvas => canvas.closest(".opened").querySelector("#chosen");
+
 /** The head as a table, built when it is opened: of more than 32 tokens, those around the chosen cell. */
-function asTable(head, { rows, columns, row, column }) {
+export function asTable(head, { rows, columns, row, column }, key) {
   const box = h("div", { class: "tableBox", tabindex: 0, role: "group", "aria-label": "Weights as a table, scrolls" }),
     around = (at, many) => {
       const from = Math.max(0, Math.min(at - 16, many - 32));
@@ -184,7 +199,7 @@ function asTable(head, { rows, columns, row, column }) {
   };
   return h(
     "details",
-    { "data-key": "table", ontoggle: event => event.target.open && build() },
+    { "data-key": key, ontoggle: event => event.target.open && build() },
     h(
       "summary",
       { class: "small" },

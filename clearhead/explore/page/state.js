@@ -22,6 +22,7 @@ const START = {
   top_k: 0,
   top_p: 1,
   seed: 0,
+  tokens: 24, // that a language model writes at most
   sort: "worth",
   mean: 0,
   before: 0,
@@ -40,6 +41,7 @@ const NUMBERS = {
   temperature: 0,
   top_k: 1,
   top_p: 0,
+  tokens: 1,
   mean: 1,
   before: 1,
 };
@@ -94,6 +96,7 @@ export function address(state) {
     "top_k",
     "top_p",
     "seed",
+    "tokens",
     "sort",
     "mean",
     "before",
@@ -143,6 +146,7 @@ export function fit(state, model) {
   found.temperature = Math.max(0, Math.min(5, found.temperature));
   found.top_p = Math.max(0.01, Math.min(1, found.top_p));
   found.top_k = Math.max(0, found.top_k);
+  found.tokens = Math.max(1, Math.min(512, found.tokens));
   found.seed = Math.max(0, Math.min(2 ** 32 - 1, found.seed));
   return { state: found, said };
 }

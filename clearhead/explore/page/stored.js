@@ -1,5 +1,5 @@
 // One pass, stored in the file: for models too big to carry. It can be looked at from every side, but not changed.
-import { pooled } from "./alive.js";
+import { pooled } from "./measured.js";
 import { Refusal } from "./server.js";
 
 export class Stored {

@@ -2,7 +2,7 @@
 // worth for this text. Of long texts a head is shrunk by the maximum, never the mean: a sharp cell must survive.
 import { isDark } from "./colour.js";
 import { h, narrow } from "./dom.js";
-import { copied, paint, sheet } from "./matrix.js";
+import { copied, darkest, isLong, paint, sheet } from "./matrix.js";
 import { clamp, f } from "./numbers.js";
 import { hiddenBy, titleOf } from "./work.js";
 
@@ -60,6 +60,7 @@ export async function thumbnails(app, pass, worth) {
       h("span", { class: "name" }, off ? "silenced" : `L${layer} H${one.n + 1}`),
     );
   };
+  const bracket = group => h("span", { class: "shared", title: "these heads share keys and values" }, group.map(thumb));
   const shared =
     model.config.kv_heads && model.config.kv_heads < model.config.heads
       ? model.config.heads / model.config.kv_heads
@@ -87,21 +88,12 @@ export async function thumbnails(app, pass, worth) {
         "div",
         { class: "group" },
         h("p", { class: "label" }, titleOf(some[0].at).name),
-        state.sort === "place"
-          ? layersOf(some).map(row =>
-              h(
-                "div",
-                { class: "row" },
-                shared
-                  ? brackets(row, shared).map(group =>
-                      h("span", { class: "shared", title: "these heads share keys and values" }, group.map(thumb)),
-                    )
-                  : row.map(thumb),
-              ),
-            )
-          : h("div", { class: "row" }, [...some].sort(order).map(thumb)),
+        (state.sort === "place" ? layersOf(some) : [some]).map(row =>
+          h("div", { class: "row" }, shared ? brackets(row, shared, order).map(bracket) : [...row].sort(order).map(thumb)),
+        ),
       ),
     ),
+    shared > 1 && h("p", { class: "small soft note" }, `Under one line: ${shared} heads that share keys and values.`),
     h(
       "p",
       { class: "small soft note" },
@@ -130,14 +122,23 @@ export async function thumbnails(app, pass, worth) {
 }
 
 const layersOf = some => [...new Set(some.map(one => one.at))].map(at => some.filter(one => one.at === at));
-const brackets = (row, by) => Array.from({ length: row.length / by }, (_, i) => row.slice(i * by, (i + 1) * by));
 
-function picture({ name, picture: head }, pass, size) {
+/** Heads in groups that share keys and values; the groups stand in the order of their first heads. */
+const brackets = (row, by, order) =>
+  Array.from({ length: row.length / by }, (_, i) => row.slice(i * by, (i + 1) * by).sort(order)).sort((a, b) =>
+    order(a[0], b[0]),
+  );
+
+function picture({ name, path, picture: head }, pass, size) {
   const key = `${pass.id} ${name} ${size} ${isDark()}`;
   if (!painted.has(key)) {
     if (painted.size > 2000) painted.clear();
-    const { canvas, context } = sheet(size, size);
-    paint(context, head, 0, 0, size / Math.max(...head.shape));
+    const { canvas, context } = sheet(size, size),
+      long = isLong({ shape: pass.tensors.find(one => one.name === `${path}.weights`).shape.slice(-2) });
+    const [rows, columns] = head.shape,
+      oblong = Math.max(rows, columns) > 3 * Math.min(rows, columns),
+      cell = size / Math.max(rows, columns);
+    paint(context, head, 0, 0, oblong ? size / columns : cell, oblong ? size / rows : cell, darkest(head, long));
     painted.set(key, canvas);
   }
   return copied(painted.get(key));

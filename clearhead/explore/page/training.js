@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import { drawHead, layout } from "./matrix.js";
 import { clamp, f } from "./numbers.js";
+import { asTable } from "./opened.js";
 import { sides, titleOf } from "./work.js";
 
 const WIDE = 300,
@@ -138,7 +139,7 @@ async function scrubber(app, pass, checkpoints) {
     around = sides(found.pass, state),
     { name, layer } = titleOf(state.at);
   const room = Math.min(420, (document.getElementById("view").clientWidth || 600) - 8),
-    picture = drawHead(found.head, around, layout(around.rows.length, around.columns.length, room));
+    picture = drawHead(found.head, around, layout(around, room));
   picture.setAttribute("role", "img");
   picture.setAttribute("aria-label", `${name}, layer ${layer}, head ${state.head + 1} at ${one.name}`);
   const slide = h("input", {
@@ -175,5 +176,6 @@ async function scrubber(app, pass, checkpoints) {
       ],
     ),
     picture,
+    asTable(found.head, around, "table then"),
   );
 }

@@ -8,6 +8,7 @@ import { opened } from "./opened.js";
 import { thumbnails } from "./thumbs.js";
 import { titleOf } from "./work.js";
 
+const BESIDE = 320; // pixels: the column of thumbnails
 const ASK = {
   cross: "Which part of the text became this token?",
   decoder: "Which of its own tokens does it look back at?",
@@ -26,13 +27,14 @@ export async function drawLook(app, pass, sides) {
     head = await work.head(pass, state.at, state.head);
   const worth = work.known(pass, "worth"),
     room = byId("view").clientWidth || 700,
-    place = layout(sides.rows.length, sides.columns.length, narrow() ? room : room - 40);
+    place = layout(sides, narrow() ? room : room - 40);
   const full = `${name}, layer ${layer}, head ${state.head + 1}`,
     columns = head.shape[1];
   const weights = state.mean
     ? await meanRow(work, pass, state.at, sides.row)
     : head.data.subarray(sides.row * columns, (sides.row + 1) * columns);
-  const thumbs = await thumbnails(app, pass, worth);
+  const thumbs = await thumbnails(app, pass, worth),
+    beside = place.width + BESIDE <= room; // else the opened head stands above the others, so that a click shows it
   return [
     h("h2", {}, ASK[kind]),
     h(
@@ -58,7 +60,7 @@ export async function drawLook(app, pass, sides) {
       ),
     ),
     compare(app),
-    h("div", { class: "cols block" }, thumbs, opened(app, pass, sides, head, place, full, worth)),
+    h("div", { class: beside ? "cols block" : "cols block above" }, thumbs, opened(app, pass, sides, head, place, full, worth)),
   ];
 }
 

@@ -13,13 +13,13 @@ export async function drawSwitch(app) {
   const { state, work, model, set } = app,
     texts = [...new Set([state.text, ...model.examples])].slice(0, 3),
     alive = work.source.alive;
-  const before = alive ? await Promise.all(texts.map(text => work.plain(text, []))) : [];
+  const before = alive ? await Promise.all(texts.map(text => work.plain(state, text, []))) : [];
   const rows = await Promise.all(
     model.switches.map(async one => ({
       ...one,
       off: state.sw.includes(one.id),
       after: state.sw.includes(one.id)
-        ? await Promise.all(texts.map((text, i) => work.plain(text, [one.id], before[i])))
+        ? await Promise.all(texts.map((text, i) => work.plain(state, text, [one.id], before[i])))
         : [],
     })),
   );

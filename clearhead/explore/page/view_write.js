@@ -2,7 +2,8 @@
 // be forced. Greedy, beam as a tree, sampling with sliders.
 import { bent } from "./bending.js";
 import { drawTree } from "./tree.js";
-import { h, say, short } from "./dom.js";
+import { h, say } from "./dom.js";
+import { cut } from "./matrix.js";
 import { clamp, count, f, pct, sum } from "./numbers.js";
 
 export async function drawWrite(app, pass) {
@@ -48,6 +49,7 @@ export async function drawWrite(app, pass) {
       h("span", { class: "num" }, `step ${step + 1} of ${pass.answer.length}`),
       h("button", { class: "btn", "data-key": "on", "aria-label": "Step on", onclick: () => go(step + 1) }, "→"),
       h("span", { class: "gap" }),
+      pass.kind === "decoder" && work.source.alive && room(state, set),
       !reader && work.source.alive && modes(state, set),
     ),
     state.step < 0 &&
@@ -101,6 +103,21 @@ export async function drawWrite(app, pass) {
       ),
     ),
   ];
+}
+
+/** How much a language model may write: its text has no end of its own. */
+function room({ tokens }, set) {
+  const known = [...new Set([8, 16, 24, 48, 96, 200, 512, tokens])].sort((a, b) => a - b);
+  return h(
+    "label",
+    { class: "small soft" },
+    "up to ",
+    h(
+      "select",
+      { class: "btn", id: "room", "data-key": "room", onchange: event => set({ tokens: Number(event.target.value) }) },
+      known.map(count => h("option", { value: count, selected: count === tokens }, `${count} tokens`)),
+    ),
+  );
 }
 
 function modes(state, set) {
@@ -237,8 +254,13 @@ function grid(pass, told, step, go) {
             }),
             h(
               "text",
-              { x: 10, y: 22 + j * 28, "font-size": 13, class: got && p > 0.06 ? "mono onpick" : "mono" },
-              short(text).slice(0, 5),
+              {
+                x: 10,
+                y: 22 + j * 28,
+                "font-size": cut(text, 6).length > 5 ? 12 : 13,
+                class: got && p > 0.06 ? "mono onpick" : "mono",
+              },
+              cut(text, 6),
             ),
           ];
         }),

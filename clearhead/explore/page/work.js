@@ -4,8 +4,9 @@
 import { edited } from "./state.js";
 
 export class Work {
-  constructor(source) {
+  constructor(source, kind) {
     this.source = source;
+    this.kind = kind; // of the model
     this.base = null; // without edits
     this.changed = null; // with them
     this.asked = {};
@@ -30,14 +31,19 @@ export class Work {
     return { kind: state.mode === "beam" && !state.force.length ? "beam" : "greedy" };
   }
 
+  /** A language model could go on for long: how many tokens it may write. Other answers end by themselves. */
+  room(state) {
+    return this.kind === "decoder" ? { max_tokens: state.tokens } : {};
+  }
+
   /** Read what the state says, as far as it is not read already. */
   async read(state) {
     const search = this.search(state),
-      key = JSON.stringify([state.text, search]);
+      asked = { text: state.text, search, ...this.room(state) },
+      key = JSON.stringify(asked);
     let { base } = this,
       changed = null;
-    if (this.asked.base !== key)
-      base = await this.source.pass(this.source.alive ? { text: state.text, search } : { text: state.text });
+    if (this.asked.base !== key) base = await this.source.pass(this.source.alive ? asked : { text: state.text });
     const edits = { force: state.force, off: state.off, sw: state.sw },
       editKey = JSON.stringify([key, edits]);
     if (edited(state)) {
@@ -45,7 +51,7 @@ export class Work {
       changed =
         this.asked.changed === editKey && this.changed
           ? this.changed
-          : await this.source.pass({ text: state.text, search, edits, ...(ids ? { answer: ids } : {}) });
+          : await this.source.pass({ ...asked, edits, ...(ids ? { answer: ids } : {}) });
     }
     if (base !== this.base || changed !== this.changed) {
       const ids = [base.id, changed?.id];
@@ -111,7 +117,7 @@ export class Work {
   checkpoint(pass, state, checkpoint) {
     const answer = pass.answer.map(one => one.id);
     return this.once(pass, `at ${checkpoint} ${state.at}.${state.head}`, async () => {
-      const asked = { text: pass.text, checkpoint, look: "scoring", ...(answer.length ? { answer } : {}) };
+      const asked = { text: pass.text, checkpoint, look: "scoring", ...this.room(state), answer };
       if (!this.source.served && checkpoint === pass.checkpoint)
         return { pass, head: await this.head(pass, state.at, state.head) };
       const made = await this.source.pass(answer.length ? asked : { text: pass.text, checkpoint });
@@ -120,13 +126,14 @@ export class Work {
   }
 
   /** What a text becomes with some switches off, and what its first answer is worth then; no tensors are kept. */
-  plain(text, sw, before = null) {
-    const key = JSON.stringify([text, sw]);
+  plain(state, text, sw, before = null) {
+    const key = JSON.stringify([text, sw, this.room(state)]);
     if (!this.plains.has(key))
       this.plains.set(
         key,
         this.source.pass({
           text,
+          ...this.room(state),
           keep: false,
           edits: { sw },
           ...(before?.scoring ? { answer: before.scoring.ids } : {}),
