@@ -30,7 +30,7 @@ class Listed(nn.Module):
         distance = torch.arange(tokens.size(1))[:, None] - torch.arange(tokens.size(1))
         mask = torch.zeros(distance.shape).masked_fill(distance < 0, -math.inf)
         x = self.net[0](tokens)
-        for layer in self.net[1:-1]:
+        for layer in list(self.net)[1:-1]:
             x, _ = layer(x, mask)
         return self.net[-1](x)
 
