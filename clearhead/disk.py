@@ -126,10 +126,10 @@ def clear_temporaries(folder: Path, names: re.Pattern[str]) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process alone. The lock is the system's and ends with the process, however that ends; the
-    file only says who holds it. It is removed at the end, so whoever opened it before that must look again: a lock on a
-    file that has lost its name keeps nobody out."""
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Hold a folder for this process alone; whoever holds it is an error, or is waited for. The lock is the system's
+    and ends with the process, however that ends; the file only says who holds it. It is removed at the end, so whoever
+    opened it before that must look again: a lock on a file that has lost its name keeps nobody out."""
     try:
         import fcntl
     except ImportError:  # a system without flock
@@ -142,7 +142,7 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}") from None
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             who = holder(handle)
             os.close(handle)

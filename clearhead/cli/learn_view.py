@@ -1,6 +1,5 @@
 """What `clearhead learn` says, on a terminal or into a pipe."""
 
-import time
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -58,7 +57,7 @@ def show_checked(console: Console, folder: "Folder", checked: "Checked") -> None
         console.print("next: mend it, or  clearhead learn hint", style="dim")
         return
     record = folder.record(exercise.name)
-    console.print(Text(f"{label}passed, {lasted(record)}{hints(record)}", "green bold"))
+    console.print(Text(f"{label}{how_passed(record)}", "green bold"))
     show_after(console, exercise, verdict)
     if checked.bug:
         console.print(f"  find the bug (optional): {checked.bug}, then  clearhead learn bug", style="dim")
@@ -106,20 +105,21 @@ def show_next(console: Console, folder: "Folder") -> None:
         console.print("Train the model you wrote, and save it as a run:  clearhead learn finish")
 
 
-def lasted(record: "Record") -> str:
-    """8 minutes; from when it was the current exercise to when it was done."""
-    seconds = max(0.0, (record.closed or time.time()) - (record.opened or record.closed or time.time()))
+def how_passed(record: "Record") -> str:
+    """passed 8 minutes after it came up, 1 hint. Out of order nobody knows when it was begun: passed."""
+    hints = f", {record.hints} hint{'s' if record.hints > 1 else ''}" if record.hints else ""
+    if not 0 < record.opened <= record.closed:
+        return f"passed{hints}"
+    seconds = record.closed - record.opened
     if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-
-
-def hints(record: "Record") -> str:
-    return "" if not record.hints else f", {record.hints} hint{'s' if record.hints > 1 else ''}"
+        took = f"{seconds:.0f} seconds"
+    else:
+        took = f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+    return f"passed {took} after it came up{hints}"
 
 
 def show_list(console: Console, folder: "Folder") -> None:
-    """Every exercise: how it stands, how long it took."""
+    """Every exercise: how it stands, how long after it came up, whether its file has changed since."""
     from clearhead.learn.exercises import course
 
     current = folder.current
@@ -128,10 +128,10 @@ def show_list(console: Console, folder: "Folder") -> None:
     for number, name in enumerate(folder.order, 1):
         record = folder.record(name)
         mark = {"passed": "✓", "skipped": "–"}.get(record.status, "▸" if name == current else " ")
-        took = f"{lasted(record)}{hints(record)}" if record.status == "passed" else record.status.replace("open", "")
+        how = how_passed(record) if record.status == "passed" else record.status.replace("open", "")
         bug = ", bug found" if record.bug else ""
         style = {"✓": "green", "▸": "bold"}.get(mark, "")
-        console.print(Text(f"{mark} {number:>2} {name:<{WIDTH}}{took}{bug}", style) + Text(""))
+        console.print(Text(f"{mark} {number:>2} {name:<{WIDTH}}{how}{bug}{folder.changed(name)}", style) + Text(""))
         if name == current:
             console.print(f"     {course()[name].question}", style="dim")
     done = sum(folder.record(name).status == "passed" for name in folder.order)

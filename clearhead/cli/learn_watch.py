@@ -100,6 +100,7 @@ class Watch:
         from clearhead.learn.exercises import file_names
         from clearhead.learn.session import bug_file, bug_touched
 
+        self.folder.read_again()  # another terminal may have passed some
         for name in self.folder.order:
             if bug_file(name) in files and bug_touched(self.folder, name):
                 self.check_bug(name)
@@ -115,10 +116,10 @@ class Watch:
 
         if key in ("q", "\x03", "\x04"):
             return False
+        self.folder.read_again()
         if key == "h" and self.name is not None:
-            record = self.folder.record(self.name)
-            record.hints = min(3, record.hints + 1)
-            self.folder.save()
+            with self.folder.changing(self.name) as record:
+                record.hints = min(3, record.hints + 1)
             self.console.print(hint_lines(course()[self.name], record.hints))
         elif key == "l":
             show_list(self.console, self.folder)

@@ -23,12 +23,14 @@ from typing import Any
 
 from clearhead.learn.exercise import Exercise
 from clearhead.learn.exercises import course, file_names
+from clearhead.learn.guessing import NO_INPUT
 from clearhead.learn.judge import check
 from clearhead.learn.load import load_exercise, stand_in_for_others
 from clearhead.learn.verdict import BROKEN, Line, Verdict
 
 PATIENCE = 6  # times the processor seconds a check may take: seconds on the clock, for what sleeps or waits
 MOST_PRINTED, MOST_LINES = 10_000, 8
+FLOOD = 10**6  # bytes of output that take time
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -100,7 +102,10 @@ def judge_file(request: dict[str, Any], tell: Tell) -> Verdict:
         reading = False
         missing = [part for part in exercise.parts if not hasattr(module, part)]
         if missing:
-            return broken("missing", f"{missing[0]} is not defined; put it back, or `clearhead learn reset`")
+            anew = f"`clearhead learn reset {exercise.name}`"
+            if file != names[exercise.name]:
+                anew = f"remove the file: `clearhead learn bug {exercise.name}` writes it anew"
+            return broken("missing", f"{missing[0]} is not defined; put it back, or {anew}")
         return check(exercise, module)
     except SyntaxError as error:
         number = error.lineno or 0
@@ -108,10 +113,12 @@ def judge_file(request: dict[str, Any], tell: Tell) -> Verdict:
         return broken("syntax", f"{error.msg}", Line(str(path), number, (error.text or "").strip()))
     except TimeUp as error:
         spent = request.get("seconds") or exercise.seconds
-        return broken("time", f"still running after {spent:g} seconds: does a loop never end?", error.line)
+        return broken("time", f"still running after {spent:g} seconds{why_late()}", error.line)
     except SystemExit as error:
         line = raised_in(error, folder)
         return broken("exit", "ends the program (sys.exit, exit or quit): leave it out", line)
+    except EOFError as error:
+        return broken("input", NO_INPUT.say, raised_in(error, folder))
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -120,6 +127,14 @@ def judge_file(request: dict[str, Any], tell: Tell) -> Verdict:
             raise
         said = str(error).strip().splitlines()
         return broken("import", f"{type(error).__name__}: {said[0] if said else 'no message'}", line)
+
+
+def why_late() -> str:
+    """A flood of output takes its time as well as a loop without an end."""
+    printed = os.fstat(1).st_size / 10**6  # where output is caught
+    if printed * 10**6 < FLOOD:
+        return ": does a loop never end?"
+    return f", and {printed:.0f} million characters were printed: print less, or does a loop never end?"
 
 
 def finish_course(request: dict[str, Any], folder: Path, tell: Tell) -> Verdict:

@@ -6,15 +6,18 @@ The exercises are those of the course, or those that a teacher's TOML names, in 
     exercises = ["attention", "masks", "heads", "multihead"]
 """
 
+import contextlib
 import difflib
+import hashlib
 import json
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clearhead.disk import write_whole
+from clearhead.disk import locked, write_whole
 from clearhead.errors import InputError
 from clearhead.reading import SETTINGS
 from clearhead.run import read_toml
@@ -36,6 +39,7 @@ class Record:
     checks: int = 0
     hints: int = 0
     bug: str = ""  # "found", once it is
+    digest: str = ""  # of the file that passed
 
 
 @dataclass
@@ -68,10 +72,13 @@ class Folder:
                 raise InputError("every exercise is done; name the one you mean")
             return self.current
         plain = re.sub(r"^ex\d\d_|\.py$", "", Path(name).name)
-        if plain.isdigit() and 1 <= int(plain) <= len(self.order):
+        if plain.isdecimal() and 1 <= int(plain) <= len(self.order):
             return self.order[int(plain) - 1]
         if plain not in self.order:
-            raise InputError(f"no exercise {name!r} in this folder{nearest(plain, self.order)}")
+            close = difflib.get_close_matches(plain[:100], self.order, n=1)
+            known = f"1 to {len(self.order)} are {', '.join(self.order)}"
+            how = f"did you mean {close[0]!r}?" if close else known
+            raise InputError(f"no exercise {name!r} in this folder; {how}")
         return plain
 
     def number(self, name: str) -> str:
@@ -81,17 +88,50 @@ class Folder:
 
     def open_current(self) -> str | None:
         """The current exercise; the clock starts when it is first looked at."""
+        self.read_again()
         name = self.current
         if name is not None and not self.record(name).opened:
-            self.record(name).opened = time.time()
-            self.save()
+            with self.changing(name) as record:
+                record.opened = record.opened or time.time()
         return name
 
-    def close(self, name: str, status: str) -> None:
-        record = self.record(name)
-        if record.status != PASSED:
-            record.status, record.closed = status, time.time()
-        self.save()
+    def close(self, name: str, status: str, digest: str = "") -> bool:
+        """Passed, with the digest of its file, or skipped; whether that is new."""
+        with self.changing(name) as record:
+            newly = record.status != PASSED
+            if newly:
+                record.status, record.closed = status, time.time()
+            record.digest = digest or record.digest
+        return newly
+
+    def digest(self, name: str) -> str:
+        """Of an exercise's file as it is; nothing if it is gone."""
+        from clearhead.learn.exercises import file_names  # torch comes with it
+
+        file = self.path / file_names()[name]
+        with contextlib.suppress(OSError):
+            return hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else ""
+        return ""
+
+    def changed(self, name: str) -> str:
+        """Whether a passed exercise's file is another by now, in words."""
+        record, now = self.record(name), self.digest(name)
+        if record.status != PASSED or record.digest in ("", now):
+            return ""
+        return ", file changed since" if now else ", file not there now"
+
+    @contextlib.contextmanager
+    def changing(self, name: str) -> Iterator[Record]:
+        """The record of one exercise, to be changed and written. The others are as the file has them now: another
+        terminal may have passed one since we read it."""
+        with locked(self.path, wait=True):
+            self.read_again()
+            yield self.record(name)
+            self.save()
+
+    def read_again(self) -> None:
+        if (self.path / PROGRESS).is_file():
+            self.records = parse(self.path).records
 
     def save(self) -> None:
         row: dict[str, Any] = {"format": FORMAT, "title": self.title, "exercises": self.order}
@@ -105,6 +145,9 @@ def read_folder(path: Path) -> Folder:
         if (place / PROGRESS).is_file():
             return parse(place)
     below = sorted(file.parent.name for file in path.glob(f"*/{PROGRESS}"))
+    if any(path.glob("ex[0-9][0-9]_*.py")):
+        how = "`clearhead learn start .` makes it anew, and what you wrote stays; check again what had passed"
+        raise InputError(f"{path.resolve()} has exercises, but {PROGRESS} is gone: {how}")
     how = f"`cd {below[0]}` goes to one" if below else "`clearhead learn start mine` makes one, then `cd mine`"
     raise InputError(f"{path.resolve()} is no folder of the course: {how}")
 
@@ -121,7 +164,8 @@ def parse(path: Path) -> Folder:
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{file} is damaged; remove it and `clearhead learn start {path}` begins anew") from None
+        how = f"remove it; `clearhead learn start {path}` makes it anew, and what you wrote stays"
+        raise InputError(f"{file} is damaged: {how}") from None
 
 
 def read_course(path: Path, known: list[str]) -> tuple[str, list[str]]:

@@ -5,11 +5,13 @@ import re
 from clearhead.learn.exercise import Misfit
 from clearhead.learn.verdict import Likely
 
+NO_INPUT = Likely("input", "your code waits for input(), and there is nobody to type: leave it out")
 # a pattern of the error, as Python prints its last line, and what is behind it; the first that fits
 ERRORS = {
     r"Boolean value of Tensor": Likely(
         "mask-truth", "`if` and `and` ask whether a whole tensor is true: `is not None` asks whether there is one"
     ),
+    r"EOFError: EOF when reading a line": NO_INPUT,
     r"'Tensor' object is not callable": Likely(
         "sublayer-called",
         "a tensor was given where a function is wanted: hand the sub-layer itself on, or `lambda x: …`, and let it be "
@@ -45,7 +47,7 @@ ERRORS = {
         "shape-mismatch", "two shapes do not fit in this line: print them, and compare with the letters above"
     ),
 }
-SURE = {"mask-truth"}  # errors that nothing else raises: they come before mistakes that merely fail, too
+SURE = {"mask-truth", "input"}  # errors that nothing else raises: they come before mistakes that merely fail, too
 KINDS = {
     "gradients": Likely("detached", "something on the way is cut off from the graph: .data, .detach, .item, no_grad?"),
     "again": Likely("stale-state", "something is remembered from one call to the next"),

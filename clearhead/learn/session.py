@@ -82,19 +82,18 @@ def check_exercise(folder: Folder, name: str, checker: Checker, progress: Progre
     file = folder.path / file_names()[name]
     if not file.exists():
         raise InputError(f"{file.name} is gone; `clearhead learn reset {name}` writes the exercise anew")
-    record = folder.record(name)
     own = [other for other in folder.own() if other != name]
+    digest = folder.digest(name)
     verdict = checker.check(folder.path, name, own, progress)
-    record.checks += 1
-    newly = verdict.passed and record.status != PASSED
-    written = ""
+    with folder.changing(name) as record:
+        record.checks += 1
+    newly, written = False, ""
     if verdict.passed:
-        folder.close(name, PASSED)
+        newly = folder.close(name, PASSED, digest)
         bug = folder.path / bug_file(name)
         if exercise.bug is not None and not bug.exists():
             write_whole(bug, with_bug(exercise).encode())
             written = bug.name
-    folder.save()
     return Checked(exercise, verdict, newly, written)
 
 
@@ -117,8 +116,8 @@ def check_bug(folder: Folder, name: str, checker: Checker) -> Checked:
         message = f"right, but {count} lines differ: find the bug, and change at most {MOST_CHANGED}"
         verdict = replace(verdict, status=WRONG, message=message)
     elif verdict.passed:
-        folder.record(name).bug = "found"
-        folder.save()
+        with folder.changing(name) as record:
+            record.bug = "found"
         verdict = replace(verdict, message=f"found: {exercise.bug.say}", picture="")
     return Checked(exercise, verdict, False)
 
@@ -137,9 +136,9 @@ def reset_exercise(folder: Folder, name: str, force: bool) -> str:
         file.rename(old)
         kept = old.name
     write_whole(file, fresh.encode())
-    if folder.record(name).status == PASSED:
-        folder.records.pop(name)
-    folder.save()
+    with folder.changing(name) as record:
+        if record.status == PASSED:
+            folder.records.pop(name)
     return kept
 
 

@@ -52,6 +52,21 @@ def test_outside_of_a_folder_it_says_how_to_begin(tmp_path: Path, monkeypatch: p
     assert "clearhead learn start" in str(result.exception)
 
 
+def test_time_is_told_where_it_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = start(tmp_path)
+    with folder.changing(NAMES[0]) as record:
+        record.opened, record.closed, record.status, record.hints = 1000.0, 2980.0, "passed", 2
+    folder.close(NAMES[5], "passed")  # out of order: nobody knows when it was begun
+    monkeypatch.chdir(tmp_path)
+    listed = told("list")
+    assert re.search(rf"✓ +1 {NAMES[0]} +passed 33 minutes after it came up, 2 hints\n", listed)
+    assert re.search(rf"✓ +6 {NAMES[5]} +passed\n", listed)
+    (tmp_path / file_names()[NAMES[0]]).write_text("")
+    with folder.changing(NAMES[0]) as record:
+        record.digest = "of another"
+    assert "2 hints, file changed since" in told("list")
+
+
 # ---- the whole course ----------------------------------------------------------------------------------------------
 
 

@@ -1,16 +1,20 @@
 """A learner's folder: what is made, what is remembered, and that no work is lost."""
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from clearhead.disk import LOCK, locked
 from clearhead.errors import InputError
 from clearhead.learn.exercises import course, file_names
-from clearhead.learn.folder import PROGRESS, Folder, changed_lines, read_folder
+from clearhead.learn.folder import OPEN, PASSED, PROGRESS, SKIPPED, Folder, changed_lines, read_folder
 from clearhead.learn.grading import grade_folders, junit_xml, table
 from clearhead.learn.process import Checker
 from clearhead.learn.session import (
+    Checked,
     bug_file,
     check_bug,
     check_exercise,
@@ -20,6 +24,7 @@ from clearhead.learn.session import (
     start,
     with_bug,
 )
+from clearhead.learn.verdict import Verdict
 
 
 def write(folder: Folder, name: str, text: str) -> Path:
@@ -55,6 +60,73 @@ def test_progress_is_remembered(tmp_path: Path, checker: Checker) -> None:
     assert again.record("bytepairs").checks == 2
     assert again.current == list(course())[1]
     assert again.own() == ["bytepairs"]
+
+
+def passing(folder: Folder) -> Checked:
+    """A check of exercise 4 that passes while another terminal passes 9, looks at a hint of 2 and skips 3."""
+
+    class Slow(Checker):
+        def check(self, *_: object, **more: object) -> Verdict:
+            other = read_folder(folder.path)
+            other.close("encoder", PASSED)
+            with other.changing("embedding") as record:
+                record.hints = 2
+            other.close("positions", SKIPPED)
+            return Verdict("attention", PASSED)
+
+    return check_exercise(folder, "attention", Slow())
+
+
+def test_two_terminals_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    folder = start(tmp_path)
+    folder.open_current()
+    assert passing(folder).newly
+    for seen in (folder, read_folder(tmp_path)):  # the slow one knows it, too: it says what is next
+        states = {name: record.status for name, record in seen.records.items() if record.status != OPEN}
+        assert states == {"encoder": PASSED, "positions": SKIPPED, "attention": PASSED}
+        assert seen.record("embedding").hints == 2
+        assert seen.record("attention").checks == 1
+        assert seen.record("bytepairs").opened
+
+
+def test_what_is_remembered_is_written_by_one_at_a_time(tmp_path: Path) -> None:
+    folder, names = start(tmp_path), list(course())
+    with locked(tmp_path):
+        threads = [threading.Thread(target=read_folder(tmp_path).close, args=(name, PASSED)) for name in names]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)
+        assert read_folder(tmp_path).own() == []  # they wait
+    for thread in threads:
+        thread.join(20)
+    assert sorted(read_folder(tmp_path).own()) == sorted(names)
+    assert not (tmp_path / LOCK).exists()
+    assert folder.open_current() is None  # it looks again
+
+
+def test_a_passed_file_that_was_changed_is_said_to_be(tmp_path: Path) -> None:
+    folder = start(tmp_path)
+    passing(folder)
+    assert not folder.changed("attention")
+    assert not folder.changed("encoder")  # nothing is known of its file
+    path = write(folder, "attention", "")
+    assert read_folder(tmp_path).changed("attention") == ", file changed since"
+    path.unlink()
+    assert folder.changed("attention") == ", file not there now"
+    write(folder, "attention", "mine\n")
+    passing(folder)
+    assert not folder.changed("attention")
+    reset_exercise(folder, "attention", force=False)
+    assert not folder.changed("attention")
+
+
+def test_an_exercise_that_is_not_there_names_those_that_are_in_order(tmp_path: Path) -> None:
+    folder = start(tmp_path)
+    for number in ("99", "0", "²"):
+        with pytest.raises(InputError, match="1 to 14 are bytepairs, embedding, positions, attention"):
+            folder.find(number)
+    with pytest.raises(InputError, match="did you mean 'attention'"):
+        folder.find("atention")
 
 
 def test_a_bug_is_found_with_few_changes(tmp_path: Path, checker: Checker) -> None:
@@ -140,8 +212,20 @@ def test_a_damaged_progress_is_one_line(tmp_path: Path) -> None:
     start(tmp_path)
     for text in ("{", "[]", '{"format": "other"}', '{"format": "clearhead-learn-1", "progress": {"x": {"y": 1}}}'):
         (tmp_path / PROGRESS).write_text(text)
-        with pytest.raises(InputError, match="damaged"):
+        with pytest.raises(InputError, match=r"damaged.* and what you wrote stays"):
             read_folder(tmp_path)
+
+
+def test_a_progress_that_is_gone_is_made_anew_where_it_was(tmp_path: Path) -> None:
+    folder = start(tmp_path / "mine")
+    mine = write(folder, "attention", "mine\n")
+    (folder.path / PROGRESS).unlink()
+    with pytest.raises(InputError, match=r"progress.json is gone: `clearhead learn start \.`") as said:
+        read_folder(folder.path)
+    assert "what you wrote stays" in str(said.value)
+    assert "start mine" not in str(said.value)
+    start(folder.path)
+    assert mine.read_text() == "mine\n"
 
 
 def test_outside_of_a_folder_it_says_where_one_is(tmp_path: Path) -> None:

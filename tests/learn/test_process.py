@@ -39,7 +39,7 @@ CASES = {
     "endless": (written("while True:\n    pass"), "time", "while True", "does a loop never end?"),
     "exit": (written("import sys\nsys.exit(3)"), "exit", "sys.exit(3)", "ends the program"),
     "quit at import": ("quit()\n" + written("return q"), "exit", "quit()", "ends the program"),
-    "missing": ("x = 1\n", "missing", "", "attention is not defined"),
+    "missing": ("x = 1\n", "missing", "", "put it back, or `clearhead learn reset attention`"),
     "unfit": (written("return q @ k"), "runs", "return q @ k", "attention fails"),
     "nothing": (written("q @ k.mT"), "shapes", "def attention", "wrong shape"),
 }
@@ -73,7 +73,21 @@ def test_output_and_threads_are_remarks(checker: Checker, tmp_path: Path) -> Non
 
 
 def test_input_finds_no_one(checker: Checker, tmp_path: Path) -> None:
-    assert "EOFError" in checked(checker, tmp_path, written("return input()")).got
+    verdict = checked(checker, tmp_path, written("return input()"))
+    assert "EOFError" in verdict.got
+    assert "nobody to type" in verdict.likely[0].say
+    assert verdict.line is not None
+    assert verdict.line.text.strip() == "return input()"
+    verdict = checked(checker, tmp_path, "input()\n" + solution("attention"))
+    assert "line 1: your code waits for input()" in verdict.message
+
+
+def test_a_flood_of_output_is_no_endless_loop(checker: Checker, tmp_path: Path) -> None:
+    flood = "for _ in range(10**6):\n    print('scores', q.shape, 'x' * 50)\nreturn q"
+    verdict = checked(checker, tmp_path, written(flood), seconds=0.7)
+    assert verdict.kind == "time"
+    assert "million characters were printed" in verdict.message
+    assert "endless" not in verdict.message
 
 
 def test_a_file_named_like_a_module_does_no_harm(checker: Checker, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from clearhead.learn.verdict import Verdict
 from clearhead.transformer import (
     Encoder,
     EncoderLayer,
+    LayerNorm,
     MultiHeadAttention,
     Residual,
     masked_attention,
@@ -43,6 +44,24 @@ def test_the_four_lines() -> None:
     assert Verdict.from_json(json.loads(json.dumps(verdict.to_json()))) == verdict
     assert "<table>" in verdict._repr_html_()
     assert "&lt;" in learn.check("attention", lambda q, k, v: "<b>")._repr_html_()
+
+
+class ByTorch(LayerNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.layer_norm(x, x.shape[-1:]) * self.weight + self.bias
+
+
+class Halved(ByTorch):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / 2
+
+
+def test_torch_s_own_norm_is_right_and_remarked() -> None:
+    verdict = learn.check("layers", LayerNorm=ByTorch)
+    assert verdict.passed
+    assert ["torch's own" in remark for remark in verdict.remarks] == [True]
+    assert not learn.check("layers", LayerNorm=LayerNorm).remarks
+    assert "torch's own" not in str(learn.check("layers", LayerNorm=Halved))
 
 
 def test_the_smallest_input_is_shown() -> None:

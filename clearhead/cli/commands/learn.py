@@ -81,7 +81,7 @@ def check(exercise: Name = None) -> None:
         from clearhead.learn.session import check_exercise
 
         name = folder.find(exercise)
-        if not folder.record(name).opened:
+        if name == folder.current:
             folder.open_current()
         result = check_exercise(folder, name, checker)
         if result.verdict.status == "unwritten" and not result.verdict.right:
@@ -127,9 +127,8 @@ def hint(exercise: Name = None) -> None:
     name = folder.find(exercise)
     if name != folder.current:
         typer.echo(f"{folder.number(name)} {name}   (without a name: the hints of the current exercise, one by one)")
-    record = folder.record(name)
-    record.hints = min(3, record.hints + 1)
-    folder.save()
+    with folder.changing(name) as record:
+        record.hints = min(3, record.hints + 1)
     for number in range(1, record.hints + 1):
         typer.echo(hint_lines(course()[name], number))
     if record.hints == 3:
@@ -194,7 +193,7 @@ def solution(exercise: Name = None) -> None:
 
 @app.command("list")
 def list_() -> None:
-    """All exercises: which are passed, how long they took, which is next.
+    """All exercises: which are passed, how long after they came up, which is next.
 
     \b
     Example:

@@ -135,6 +135,18 @@ def cancels(run: Run) -> dict[str, Any] | None:
     return {} if (module(x.float()) - ours(x)).abs().max() > 0.02 else None
 
 
+def by_torch(run: Run) -> dict[str, Any] | None:
+    """Right, and torch's own norm is called? Then autograd has its name."""
+    module, ours = built(run, LAYER), built(Run(run.ours, run.ours, run.sizes, run.seed), LAYER)
+    (x,) = vectors(run.sizes, run.draw())
+    if not all(torch.allclose(module(scale * x), ours(scale * x), atol=1e-6) for scale in (1.0, 1 / 2000)):
+        return None
+    steps = [step for step in (module(x.requires_grad_()).grad_fn,) if step is not None]
+    for step in steps:
+        steps += [before for before, _ in step.next_functions if before is not None and before not in steps]
+    return {} if any("LayerNorm" in step.name() for step in steps) else None
+
+
 def picture(parts: Mapping[str, Any]) -> str:
     draw = Draw(8)
     x = draw.normal(4, 12) * torch.tensor([[0.2], [1.0], [3.0], [1.0]]) + torch.tensor([[0.0], [2.0], [0.0], [-3.0]])
@@ -190,6 +202,13 @@ EXERCISE = Exercise(
             cancels,
             "the variance as a mean of squares less the square of the mean is right, but in 32 bits little is left of "
             "it where the mean is large; (x - mean)² keeps its digits",
+            sizes=NORM,
+        ),
+        Property(
+            "remark.by-torch",
+            LAYER,
+            by_torch,
+            "right, and torch's own layer norm does it: written out, it would be yours",
             sizes=NORM,
         ),
     ),
