@@ -36,7 +36,7 @@ LEARN = (
 )
 
 
-@pytest.mark.parametrize("task", ["copy", "reverse"])
+@pytest.mark.parametrize("task", [pytest.param("copy", marks=pytest.mark.long), "reverse"])
 def test_a_known_alignment_is_found(task: str, tmp_path: Path) -> None:
     """Trained for seconds, the model must link each output to the input it was made of; off by one would be seen."""
     train(load_recipe("copy", [f'data.task="{task}"', *LEARN]), tmp_path / "run")

@@ -12,8 +12,7 @@ from clearhead.doctor.mutants.benign import BENIGN
 from tests.doctor.zoo import ZOO
 
 # the rest of the zoo, and all probes, in the long test
-DAILY = ("torch.nn.Transformer", "GPT-2", "Llama", "Mistral, sliding window", "BERT", "Marian", "T5",
-         "x-transformers, rotary")  # fmt: skip
+DAILY = ("torch.nn.Transformer", "GPT-2", "Llama", "Mistral, sliding window", "BERT", "T5", "x-transformers, rotary")
 
 
 @pytest.mark.parametrize("name", DAILY)

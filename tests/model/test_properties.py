@@ -170,7 +170,9 @@ def test_row_does_not_depend_on_its_batch_mates(size: tuple[int, int, int], case
 
 
 @pytest.mark.parametrize("kind", CAUSAL)
-@pytest.mark.parametrize("window", [1, 2, 7, 64])
+@pytest.mark.parametrize(
+    "window", [1, pytest.param(2, marks=pytest.mark.long), 7, pytest.param(64, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("case", [Case(**row) for row in covering(CHOICES)], ids=str)
 def test_window(case: Case, window: int, kind: str) -> None:
     everything(built(kind, case, window=window), Texts.make([90, 40, 3], seed=window), case.side, seed=window)
