@@ -19,11 +19,19 @@ from clearhead.learn.trying import Outcome, attempt, difference, unlike, unstead
 from clearhead.learn.verdict import Likely
 
 CERTAIN, DOCTOR, PARTLY = 1.0, 0.8, 0.5
-UNSTEADY = Likely(
-    "unsteady",
-    "the same call gives something else each time: dropout that is never switched off, a draw by chance, a layer made "
-    "in the call (its weights are new each time), or something remembered from one call to the next?",
-)
+# what is behind a call that gives something else each time, by what `unsteady` says
+CHANCE = {
+    "dropout": Likely(
+        "dropout-in-eval",
+        "without its dropout it is right: dropout belongs to training, and goes on here in evaluation (F.dropout does "
+        "unless `training=self.training` is said, and nn.Dropout if it is made in the call)",
+    ),
+    "unsteady": Likely(
+        "unsteady",
+        "the same call gives something else each time: a draw by chance, a layer made in the call (its weights are new "
+        "each time), something remembered from one call to the next, or dropout of your own that is never switched off?",
+    ),
+}
 
 
 def variant(exercise: Exercise, mistake: Mistake) -> dict[str, Any] | None:
@@ -152,14 +160,11 @@ def rank(
         order = [id for id in order if scores[id] >= DOCTOR]
     likely = [Likely(id, mistakes[id].say if id in mistakes else titles[id]) for id in order]
     certain = bool(order) and scores[order[0]] == CERTAIN
-    if (
-        trials
-        and runs
-        and not certain
-        and unsteady(trials[first], parts, our_parts(exercise), Sizes(trials[first].sizes), seed + first)
-    ):
-        mistakes.pop(UNSTEADY.id, None)
-        likely = [UNSTEADY, *(entry for entry in likely if entry.id != UNSTEADY.id)]
+    if trials and runs and not certain:
+        sizes = Sizes(trials[first].sizes)
+        if why := unsteady(trials[first], parts, our_parts(exercise), sizes, seed + first):
+            mistakes.pop(CHANCE[why].id, None)
+            likely = [CHANCE[why], *(entry for entry in likely if entry.id != CHANCE[why].id)]
     if not likely:
         likely = [Likely(id, said) for id, said in says.items()]
     return tuple(likely[:3]), tuple(mistakes.get(entry.id) for entry in likely[:3])

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from clearhead.learn.exercise import Draw, Misfit, Run, Sizes, Trial
 
@@ -188,16 +190,37 @@ def difference(got: Outcome, wanted: Outcome, trial: Trial) -> Difference | None
     return unlike_gradients(got, wanted, trial)
 
 
-def unsteady(trial: Trial, parts: Mapping[str, Any], ours: Mapping[str, Any], sizes: Sizes, seed: int) -> bool:
-    """Does the same call give something else when chance or the calls before it are others, and ours does not?"""
+class WithoutDropout(TorchFunctionMode):
+    """Within it nothing is dropped, whatever the rate and the mode."""
+
+    DROPS = (functional.dropout, torch.dropout, torch.dropout_)
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        named = dict(named or {})
+        if function in self.DROPS:
+            return arguments[0] if arguments else named["input"]
+        if function is functional.scaled_dot_product_attention:
+            arguments, named["dropout_p"] = (*arguments[:4], *arguments[5:]), 0.0
+        return function(*arguments, **named)
+
+
+def unsteady(trial: Trial, parts: Mapping[str, Any], ours: Mapping[str, Any], sizes: Sizes, seed: int) -> str:
+    """Does the same call give something else when chance or the calls before it are others, and ours does not?
+    "dropout" if it is right where nothing is dropped; "unsteady" if something else is behind it."""
     trial = replace(trial, gradients=False)
-    for names, steady in ((parts, False), (ours, True)):
+    wanted = attempt(trial, ours, ours, sizes, seed)
+
+    def steady(names: Mapping[str, Any]) -> tuple[bool, Outcome]:
         one, other = (attempt(trial, names, ours, sizes, seed, chance) for chance in (seed, seed + 1))
-        if one.error is not None or other.error is not None:
-            return False
-        if (unlike(other.output, one.output, trial.tolerance) is None) != steady:
-            return False
-    return True
+        same = one.error is not None or other.error is not None or not unlike(other.output, one.output, trial.tolerance)
+        return same, one
+
+    if steady(parts)[0] or not steady(ours)[0]:
+        return ""
+    with WithoutDropout():
+        same, quiet = steady(parts)
+    right = same and quiet.error is None and not unlike(quiet.output, wanted.output, trial.tolerance)
+    return "dropout" if right else "unsteady"
 
 
 def unlike_gradients(got: Outcome, wanted: Outcome, trial: Trial) -> Difference | None:

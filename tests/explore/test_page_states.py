@@ -189,6 +189,7 @@ def test_a_long_text_shows_the_heaviest_and_the_rest_as_one_number(letters: int,
     largest = opened.session.passes[made["id"]].taken["decoder.layers.0.cross_attention.weights"][0, 1].max()
     assert (f"{float(largest):.2f}: this head’s largest" in legend) == (len(weights) > 64)
     page.locator(".opened summary").click()
+    page.locator(".cellsTable thead th").first.wait_for(state="attached")
     assert page.locator(".cellsTable thead th").count() == 32
     finish(page)
 
