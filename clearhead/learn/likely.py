@@ -29,7 +29,7 @@ CHANCE = {
     "unsteady": Likely(
         "unsteady",
         "the same call gives something else each time: a draw by chance, a layer made in the call (its weights are new "
-        "each time), something remembered from one call to the next, or dropout of your own that is never switched off?",
+        "each time), something remembered from one call to the next, or a dropout of your own that never stops?",
     ),
 }
 
