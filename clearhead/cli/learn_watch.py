@@ -84,7 +84,9 @@ class Watch:
         if not result.verdict.passed:
             header(self.console, self.folder, result.exercise)
         show_checked(self.console, self.folder, result)
-        if result.verdict.passed:
+        if result.verdict.passed and self.folder.current is None:
+            show_next(self.console, self.folder)
+        elif result.verdict.passed:
             self.console.print("\nn: the next exercise", style="bold")
         self.foot()
 

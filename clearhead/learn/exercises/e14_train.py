@@ -37,14 +37,15 @@ class Batches:
 
 
 class Spied:
-    """A model in training, watched: in which mode it runs, what it is given, which rates and parameters are used."""
+    """A model that is trained, watched: in which mode it runs, what it is given, which rates and parameters are used."""
 
     def __init__(
         self, run: Run, source: Tensor, target: Tensor, steps: int, dropout: float = 0.0, growing: bool = False
     ) -> None:
         sizes = run.sizes
         torch.default_generator.manual_seed(1)
-        self.model = run.ours["Transformer"](sizes.V, sizes.D, sizes.H, sizes.F, 1, dropout)
+        # where dropout is asked about it comes in evaluation, as from a file: training has to be turned on
+        self.model = run.ours["Transformer"](sizes.V, sizes.D, sizes.H, sizes.F, 1, dropout).train(not dropout)
         self.modes: list[bool] = []
         self.rates: list[float] = []
         self.trained: set[int] = set()
@@ -237,7 +238,7 @@ EXERCISE = Exercise(
     batches gives pairs of source (B, T) and target (B, S + 1), filled up with PAD; a target is BOS, its tokens, EOS
     -> a list of floats: the loss of each of the `steps` updates, one batch a step
     Adam over all parameters (the paper: betas 0.9 and 0.98, eps 1e-9), at noam's rate, the first step being 1.
-    Train in training mode; leave the model in evaluation.
+    Train in training mode, in whichever the model comes; leave it in evaluation.
     Padding of the source is hidden, and that of the target does not count.
     """,
     allowed="everything you wrote, and torch.optim",
@@ -257,7 +258,7 @@ EXERCISE = Exercise(
     ),
     mistakes=MISTAKES,
     hints=(
-        "What must hold before the first step, and which of your functions says by how much it does not?",
+        "What happens to one batch, from its two tensors to changed weights, and in which order?",
         "inputs and labels are (B, S), logits (B, S, V), the loss is one number; a step's number starts at 1.",
         "For each batch: `inputs, labels = shift(target)`, loss(model(source, inputs, source != PAD), labels, PAD), "
         "update(…, noam(step, width, warmup)). `enumerate(islice(batches, steps), 1)` counts the steps.",

@@ -166,12 +166,12 @@ MISTAKES = (
     ),
     instead(
         "mask-value",
-        "1e-9 hides nothing: a hidden score must be −∞ (or very far below zero)",
+        "a score near 0 hides nothing, for e⁰ is 1: a hidden score must be −∞ (or very far below zero)",
         "scores.masked_fill(~may_attend, 1e-9)",
     ),
     instead(
         "mask-value",
-        "−1e-9 hides nothing: a hidden score must be −∞ (or very far below zero)",
+        "a score near 0 hides nothing, for e⁰ is 1: a hidden score must be −∞ (or very far below zero)",
         "scores.masked_fill(~may_attend, -1e-9)",
     ),
     instead(
