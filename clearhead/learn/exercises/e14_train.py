@@ -37,7 +37,7 @@ class Batches:
 
 
 class Spied:
-    """A model that is trained, watched: in which mode it runs, what it is given, which rates and parameters are used."""
+    """A model that is trained, watched: in which mode it runs, what it gets, which rates and parameters are used."""
 
     def __init__(
         self, run: Run, source: Tensor, target: Tensor, steps: int, dropout: float = 0.0, growing: bool = False

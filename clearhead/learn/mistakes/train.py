@@ -36,7 +36,8 @@ def kept(findings: Findings) -> float:
 
 def other(findings: Findings) -> float:
     nothing = findings.get("update.unlearned")
-    return 0.8 if nothing is not None and nothing["optimizers"] and "Adam" not in nothing["optimizers"][0] else 0.0
+    # before what is said of a model that repeats its input: one that hardly moved does so, too, by its tied table
+    return 0.98 if nothing is not None and nothing["optimizers"] and "Adam" not in nothing["optimizers"][0] else 0.0
 
 
 MISTAKES = (
