@@ -83,6 +83,7 @@ def test_as_many_checkpoints_as_were_kept_are_averaged(call: Call, tmp_path: Pat
     status, _, err = call("average", kept, "--last", "2")
     assert status == 2
     assert "has kept 1 checkpoints to average" in err
+    assert str(kept / "config.toml") in err
 
 
 def test_an_escape_among_the_words_does_not_reach_the_terminal(call: Call) -> None:

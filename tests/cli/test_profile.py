@@ -45,3 +45,10 @@ def test_mistakes_are_named(call: Call) -> None:
         assert err.startswith(f"clearhead: error: {option} 0: ")
     with pytest.raises(InputError, match="'nothing' is neither a preset"):
         profile("nothing")
+
+
+def test_what_cannot_fit_is_refused_before_it_is_allocated() -> None:
+    with pytest.raises(
+        InputError, match=r"^tiny: weights, gradients and activations .* need .*B, and this machine has"
+    ):
+        profile("tiny", *SMALL, "--set", "d_ff=1000000000")

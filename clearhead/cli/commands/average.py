@@ -45,6 +45,7 @@ def average(
         if len(kept) < asked:
             what = "checkpoints to average" if best is None else "checkpoints with a validation loss"
             option = f"--last {asked}" if best is None else f"--best {asked}"
-            raise InputError(f"{option}: {run} has kept {len(kept)} {what}; see training.keep_last and keep_best")
+            why = f"see training.keep_last and keep_best in {opened.path / 'config.toml'}"
+            raise InputError(f"{option}: {run} has kept {len(kept)} {what}; {why}")
     used = average(opened, asked or 5, "last" if best is None else "best")
     typer.echo(f"averaged {len(used)}: {', '.join(folder.name for folder in used)}", err=True)

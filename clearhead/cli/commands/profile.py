@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +24,9 @@ from clearhead.cli.commands.shapes import (
 )
 from clearhead.cli.preset_or_run import chosen_model
 from clearhead.cli.tables import amount, milliseconds, percent
+from clearhead.errors import InputError
 from clearhead.ranges import MOST_THREADS
+from clearhead.reading import memory
 from clearhead.settings import to_dict
 
 if TYPE_CHECKING:
@@ -67,6 +70,7 @@ def profile(
 
         config = chosen_model(model, changes or [], vocabulary)
         size = Size(batch, length, source_length)
+        check_memory(model, config, size)
         if threads is not None:
             torch.set_num_threads(threads)
         threads = torch.get_num_threads()
@@ -89,6 +93,20 @@ def profile(
         "[dim]Times in ms; kept is what the forward pass leaves for the backward pass, peak the most that was in use "
         "while the part ran, forward and backward.[/]"
     )
+
+
+def check_memory(name: str, config: "ModelConfig", size: "Size") -> None:
+    """Refuse what cannot fit before it is allocated: the system may give memory that it has not, and kill us later."""
+    from clearhead.cost.account import account, total
+
+    cost = total(account(config, size).values())
+    wanted, there = 8 * cost.parameters + cost.activation_bytes, 2 * memory()  # a gradient beside each weight
+    if wanted > there:
+        place = Path(name) / "config.toml" if Path(name).is_dir() else name
+        raise InputError(
+            f"{place}: weights, gradients and activations of this size need {amount(wanted, 'B')}, "
+            f"and this machine has {amount(there, 'B')}; `clearhead shapes` counts without allocating"
+        )
 
 
 def as_data(name: str, config: "ModelConfig", size: "Size", measured: "Profile") -> dict[str, Any]:
