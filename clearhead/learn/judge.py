@@ -68,14 +68,21 @@ def check(exercise: str | Exercise, *parts: Any, **named: Any) -> Verdict:
             return replace(verdict, right=tuple(right), seconds=time.perf_counter() - started)
         right.append(part)
     names = {**our_parts(chosen), **given}
-    message = f"{chosen.name}: passed" if len(right) == len(chosen.parts) else f"{', '.join(right)}: right"
+    whole = len(right) == len(chosen.parts)
+    try:
+        picture = chosen.picture(names) if chosen.picture and whole else ""
+    except Exception as error:  # it is one call more, with other arguments
+        part, kind = chosen.parts[-1], "runs"
+        line = raised_at(error, given[part])
+        said = {"message": MESSAGES[kind].format(part=part), "got": show(error), "likely": guess(kind, "", error)}
+        return Verdict(chosen.name, WRONG, part, kind, called="its picture", line=line, **said)
     return Verdict(
         chosen.name,
         PASSED,
-        message=message,
+        message=f"{chosen.name}: passed" if whole else f"{', '.join(right)}: right",
         right=tuple(right),
         remarks=remarks(chosen, names),
-        picture=chosen.picture(names) if chosen.picture and len(right) == len(chosen.parts) else "",
+        picture=picture,
         seconds=time.perf_counter() - started,
     )
 

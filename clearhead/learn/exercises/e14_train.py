@@ -173,6 +173,7 @@ def rates_follow_noam(run: Run) -> dict[str, Any] | None:
         "wanted": ", ".join(f"{rate:.3g}" for rate in wanted[:4]) + ", … (noam, step from 1)",
         "constant": len(set(rates)) == 1,
         "first_zero": rates[0] == 0,
+        "twice": len(rates) >= 2 * STEPS,
         "late": len(rates) > 2 and math.isclose(rates[0], wanted[1], rel_tol=1e-3),
     }
 

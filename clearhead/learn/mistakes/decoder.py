@@ -137,6 +137,17 @@ MISTAKES = (
         (f"x = {CROSS}", f"x = {CROSS.replace('residual(x, lambda x: self', 'residual(y, lambda _: self')}"),
     ),
     stack(
+        "source-causal",
+        "cross-attention was made causal: every target token may look at the whole source",
+        (
+            f"memory_may_attend = {PADDING}",
+            "memory_may_attend = torch.ones(x.size(1), memory.size(1), dtype=torch.bool).tril()\n"
+            "        if source_real is not None:\n"
+            "            memory_may_attend = memory_may_attend & padding_mask(source_real)",
+        ),
+        where=r"tril|causal",
+    ),
+    stack(
         "mask-missing",
         "the future is not hidden: a token sees the ones that it should predict",
         (CAUSAL, "torch.ones(x.size(1), x.size(1), dtype=torch.bool)"),

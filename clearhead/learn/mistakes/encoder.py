@@ -200,6 +200,12 @@ MISTAKES = (
         where=r"layer\(",
     ),
     stack(
+        "padding-both-sides",
+        "padding was hidden as a query too: a padded token then sees nothing, is 0/0, and spreads in the next layer",
+        (MASK, "None if real is None else padding_mask(real) & real[:, None, :, None]"),
+        where=r"&|\*",
+    ),
+    stack(
         "padding-axis",
         "padding was hidden as a query, not as a key",
         (MASK, "None if real is None else real[:, None, :, None]"),

@@ -143,6 +143,12 @@ MISTAKES = (
         "x.sum(1).repeat(1, 1, x.size(1))",
         r"sum",
     ),
+    split(
+        "heads-lost",
+        "each head lacks a feature: a slice from h·d ends before h·d + d, and not before the one ahead of it",
+        VIEW + ".transpose(1, 2)[..., :-1]",
+        r":",
+    ),
     merge("heads-lost", "only one head is left: they should stand side by side", "x[:, 0]", r"\["),
     shown("heads-lost", "merge_heads", "numbers are lost, or changed", "heads.lost", 0.6),
     merge(

@@ -138,6 +138,13 @@ MISTAKES = (
         where=r"&|\*",
     ),
     Mistake(
+        "padding-counted",
+        "padding_mask",
+        "the real tokens were counted, and as many shown from the left: padding may stand anywhere",
+        changes=((REAL, "(torch.arange(real.size(1)) < real.sum(1, keepdim=True))[:, None, None, :]"),),
+        where=r"sum|arange|<",
+    ),
+    Mistake(
         "mask-missing",
         "masked_attention",
         "the mask is never used",
@@ -203,6 +210,17 @@ MISTAKES = (
         "masked after the softmax: the weights that are left no longer sum to one",
         changes=(*NONE, (SOFTMAX, "(scores.softmax(-1) * (1 if may_attend is None else may_attend)) @ v")),
         where=r"softmax",
+    ),
+    Mistake(
+        "mask-after-softmax",
+        "masked_attention",
+        "masked after the softmax and divided by what is left: where hidden scores are large that is 0/0",
+        changes=(
+            *NONE,
+            (SOFTMAX, "torch.nn.functional.normalize(scores.softmax(-1) * SEEN, p=1, dim=-1, eps=0.0) @ v"),
+            ("SEEN", "(1 if may_attend is None else may_attend)"),
+        ),
+        where=r"/|sum|softmax",
     ),
     Mistake(
         "none-crashes",

@@ -62,7 +62,18 @@ TURNS = tuple(
     for old in (Q, K, V)
 )
 
+TRANSPOSED = "x @ weight takes the weight the wrong way round: nn.Linear keeps it as (out, in); call the layer itself"
+
+
+def plain(name: str) -> tuple[str, str]:
+    """A projection as a bare product, without the transpose."""
+    given = {"query": "x", "out": MERGED}.get(name, "memory")
+    return f"self.{name}({given})", f"({given} @ self.{name}.weight + self.{name}.bias)"
+
+
 MISTAKES = (
+    of("weight-transposed", TRANSPOSED, *(plain(name) for name in ("query", "key", "value"))),
+    of("weight-transposed", TRANSPOSED, *(plain(name) for name in ("query", "key", "value", "out"))),
     of(
         "scale-missing",
         "the scores are not divided by √d",

@@ -114,6 +114,14 @@ MISTAKES = (
         fits=found("schedule.other", "late"),
     ),
     Mistake(
+        "stepped-twice",
+        "train",
+        "the optimizer makes two steps for each batch: `update` makes one already",
+        changes=(("        losses.append(", "        optimizer.step()\n        losses.append("),),
+        where=r"step\(\)",
+        fits=found("schedule.other", "twice"),
+    ),
+    Mistake(
         "schedule-width",
         "train",
         "the schedule was asked with something else than the model's width and the warm-up",
