@@ -76,7 +76,9 @@ def test_a_mistake_is_told_as_itself(exercise: Exercise, index: int) -> None:
         assert verdict.part == mistake.part, str(verdict)
         likely = verdict.likely
     assert likely
-    assert likely[0].id == mistake.id, likely
+    # two mistakes may raise the same error: then the line tells them apart, which a text without a file has not
+    tied = 2 if outcomes and outcomes[0].error is not None else 1
+    assert mistake.id in [one.id for one in likely[:tied]], likely
 
 
 @pytest.mark.parametrize("answer", [answer for answer in ANSWERS if answer.right], ids=str)
