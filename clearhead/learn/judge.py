@@ -72,10 +72,7 @@ def check(exercise: str | Exercise, *parts: Any, **named: Any) -> Verdict:
     try:
         picture = chosen.picture(names) if chosen.picture and whole else ""
     except Exception as error:  # it is one call more, with other arguments
-        part, kind = chosen.parts[-1], "runs"
-        line = raised_at(error, given[part])
-        said = {"message": MESSAGES[kind].format(part=part), "got": show(error), "likely": guess(kind, "", error)}
-        return Verdict(chosen.name, WRONG, part, kind, called="its picture", line=line, **said)
+        return fails(chosen, chosen.parts[-1], error, given[chosen.parts[-1]])
     return Verdict(
         chosen.name,
         PASSED,
@@ -171,10 +168,7 @@ def try_properties(
         try:
             evidence = property.ask(Run(names, our_parts(exercise), Sizes(property.sizes), SEED))
         except Exception as error:
-            line = raised_at(error, written)
-            message = MESSAGES["runs"].format(part=part)
-            likely = guess("runs", "", error)
-            return Verdict(exercise.name, WRONG, part, "runs", message, got=show(error), likely=likely, line=line)
+            return fails(exercise, part, error, written)
         if evidence is not None:
             likely, mistakes = rank(exercise, part, names, trials, theirs, SEED)
             return Verdict(
@@ -190,6 +184,20 @@ def try_properties(
                 line=point_at(written, mistakes, f"{part}.__init__" in exercise.written),
             )
     return None
+
+
+def fails(exercise: Exercise, part: str, error: Exception, written: Any) -> Verdict:
+    """The verdict on a part that raised an error where it was called for something else than a trial."""
+    return Verdict(
+        exercise.name,
+        WRONG,
+        part,
+        "runs",
+        MESSAGES["runs"].format(part=part),
+        got=show(error),
+        likely=guess("runs", "", error),
+        line=raised_at(error, written),
+    )
 
 
 def explain(
@@ -226,7 +234,7 @@ def explain(
     line = raised_at(error, written) if error is not None and misfit is None else None
     if line is not None:
         likely, mistakes = by_line(likely, mistakes, line)
-    guessed = guess(kind, only, error)
+    guessed = guess(kind, only, error, (part, trial.what))
     if guessed and guessed[0].id in SURE:
         likely = guessed
     return Verdict(

@@ -199,7 +199,7 @@ EXERCISE = Exercise(
             shown="greedy(model, source, None, bos=1, eos=2, longest=8)   (source)",
         ),
         Trial("step", lists_and_target, steps, "", {**SIX, "steps": 1}, gradients=False, shown=STEP.format("one")),
-        Trial("step", lists_and_target, steps, "", SIX, gradients=False, shown=STEP.format("six times")),
+        Trial("step", lists_and_target, steps, "step after step", SIX, gradients=False, shown=STEP.format("six times")),
         Trial(
             "step",
             lists_and_target,
