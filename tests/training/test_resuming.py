@@ -42,6 +42,9 @@ def test_a_run_keeps_what_it_is() -> None:
     ):
         with pytest.raises(InputError, match=rf"runs/a was begun with {change.split('=')[0]} = .*, now it is"):
             refuse_changes(old, now(change), Path("runs/a"))
+    other = {**old, "model": {**old["model"], "vocab_size": 9}}
+    with pytest.raises(InputError, match=r"now it is 9, which is the size of its tokenizer.json unless it is set"):
+        refuse_changes(old, other, Path("runs/a"))
     told = refuse_changes(old, now("training.clip=2.5", "training.patience=3"), Path("runs/a"))
     assert told == [
         "training.clip was 1.0, from now on it is 2.5",
