@@ -7,27 +7,31 @@ import pytest
 
 from clearhead.data import DataSettings, TokenizerSettings
 from clearhead.data.labelled import Labelled, Row, mark_texts
+from clearhead.data.splits import Splits
 from clearhead.errors import InputError
-from clearhead.model import configure
-from clearhead.run import Run
+from clearhead.model import ModelConfig, configure
 from clearhead.tokenizer import Characters
-from clearhead.training.config import Recipe, TrainingSettings
-from clearhead.training.session import fit_labels, train
+from clearhead.training.config import Recipe
+from clearhead.training.distributed import Ranks
+from clearhead.training.report import Log
+from clearhead.training.session import fit_labels, prepare
 from tests.training import small
 
 
 def test_a_run_keeps_its_labels_where_later_data_lack_one(tmp_path: Path) -> None:
-    def labelled(steps: int, *labels: str) -> Recipe:
+    def begin(*labels: str) -> tuple[Splits, ModelConfig]:
         data = tmp_path / f"{len(labels)}.tsv"
         data.write_text("".join(f"{'abc'[n % 3] * (n % 5 + 1)}\t{labels[n % len(labels)]}\n" for n in range(60)))
         model = {key: value for key, value in small.MODEL.items() if key != "decoder_layers"}
-        training = TrainingSettings(steps=steps, max_tokens=100, peak=1e-3, threads=1)
-        return Recipe(DataSettings(labelled=str(data)), model, TokenizerSettings(kind="characters"), training)
+        recipe = Recipe(DataSettings(labelled=str(data)), model, TokenizerSettings(kind="characters"))
+        return prepare(recipe, tmp_path / "run", Ranks(), Log(None, quiet=True))[:2]
 
-    train(labelled(1, "left", "middle", "right"), tmp_path / "run", quiet=True)
-    outcome = train(labelled(2, "left", "right"), tmp_path / "run", quiet=True)
-    assert outcome.progress.step == 2
-    assert Run(tmp_path / "run").settings["data"]["labels"] == ["left", "middle", "right"]
+    (tmp_path / "run").mkdir()
+    begin("left", "middle", "right")
+    splits, config = begin("left", "right")
+    assert isinstance(splits.train, Labelled)
+    assert splits.train.labels == ("left", "middle", "right")
+    assert config.head.classes == 3
 
 
 @pytest.mark.parametrize(
