@@ -35,3 +35,9 @@ def test_complement_is_everything_else(name: str) -> None:
     assert covered[0][0] == 0
     assert covered[-1][1] == 0x10FFFF
     assert all(before[1] + 1 == after[0] for before, after in pairwise(covered))
+    assert complement(others) == ours
+
+
+def test_nothing_lies_between_neighbours() -> None:
+    assert complement([(0, 9), (10, 20)]) == [(21, 0x10FFFF)]
+    assert complement([(0, 0x10FFFF)]) == []

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import platform
 import resource
 import shutil
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import clearhead
 from clearhead.data.pairs import Pairs
 from clearhead.errors import InputError
 from clearhead.run import MODEL, OPTIMIZER, Run, read_state
@@ -223,7 +225,8 @@ def test_a_checkpoint_says_where_it_comes_from(straight: Path) -> None:
     state = read_state(Run(straight).checkpoint("latest"))
     assert state["step"] == state["progress"]["step"] == 24
     assert state["threads"] == torch.get_num_threads()
-    assert state["versions"]["torch"] == torch.__version__
+    versions = {"clearhead": clearhead.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    assert state["versions"] == versions
     assert {"processes", "commit", "time", "sha256"} <= state.keys()
 
 

@@ -21,7 +21,7 @@ from clearhead.training.config import Recipe, TrainingSettings, load_recipe
 from clearhead.training.distributed import Ranks
 from clearhead.training.loop import Objective, Progress
 from clearhead.training.report import Log
-from clearhead.training.resuming import continue_with, flat, refuse_changes
+from clearhead.training.resuming import continue_with, flat, refuse_changed_files, refuse_changes
 from clearhead.training.session import Outcome, compare_average, train
 from clearhead.training.validate import Validation
 from tests.training import small
@@ -58,6 +58,20 @@ def test_flat_names_every_value_by_its_path() -> None:
 
 def log(run: Path) -> str:
     return (run / "train.log").read_text()
+
+
+def test_what_became_of_each_file_is_told() -> None:
+    def files(**sums: str) -> dict[str, list[dict[str, Any]]]:
+        return {"data.text": [{"path": name, "size": 9, "time": 1, "sha256": one} for name, one in sums.items()]}
+
+    before, where = files(a="0", b="1", c="2"), Path("runs/a")
+    assert refuse_changed_files(before, before, where) == []
+    assert refuse_changed_files(before, files(a="0", d="1", e="3"), where) == [
+        "data.text: b is now d, byte for byte the same",
+        "data.text: e is new",
+        "data.text: c is no longer part of it",
+    ]
+    assert refuse_changed_files(files(a="0"), {}, where) == ["data.text: a is no longer part of it"]
 
 
 def test_what_may_change_goes_on_with_a_line_in_the_log(tmp_path: Path) -> None:
