@@ -150,7 +150,7 @@ def around(processor: Any, path: Path) -> tuple[tuple[int, ...], tuple[int, ...]
     """What a post-processor puts before and after a text."""
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
-    steps = processor.get("processors", processor) if isinstance(processor, Mapping) else processor
+    steps: Any = processor.get("processors", processor) if isinstance(processor, Mapping) else processor
     for step in steps if isinstance(steps, list) else [steps] if steps else []:
         kind = step.get("type") if isinstance(step, Mapping) else step
         if kind not in (*PLACED, "ByteLevel"):
