@@ -62,7 +62,23 @@ ONLY = {
     "nothing is padded": Likely("padding-ignored", "the padding gets in somewhere"),
 }
 # part and situation: what is behind it where everything before was right, and no known mistake agrees
+OVERFLOW = Likely(
+    "softmax-overflow",
+    "right for small numbers: the exponential of hundreds is infinite, and of hundreds below zero it is 0; take each "
+    "row's own largest number away first, as torch.softmax and log_softmax do",
+)
 SITUATIONS = {
+    ("attention", "scores of hundreds"): OVERFLOW,
+    ("attention", "scores of hundreds, in float32"): OVERFLOW,
+    ("masked_attention", "scores of hundreds"): OVERFLOW,
+    ("MultiHeadAttention", "scores of hundreds"): OVERFLOW,
+    ("loss", "logits of hundreds"): OVERFLOW,
+    ("masked_attention", "a query of zeros"): Likely(
+        "zero-taken-for-hidden", "scores that are exactly zero are taken for hidden: hide by the mask, not by the number"
+    ),
+    ("masked_attention", "all scores far below zero"): Likely(
+        "mask-value", "a hidden score must be below every score that may be seen, however low these are: −∞"
+    ),
     ("masked_attention", "hidden keys of large scores"): Likely(
         "mask-value", "hidden keys get in where their scores are large: a hidden score is −∞ before the softmax"
     ),
@@ -81,6 +97,9 @@ SITUATIONS = {
     ),
     ("update", "one update, a long gradient"): Likely(
         "clip-other-length", "right for a short gradient; a long one is cut to length max_norm before the step"
+    ),
+    ("update", "three updates by an optimizer with momentum"): Likely(
+        "optimizer-bypassed", "right for plain gradient descent only: the step is the optimizer's own, with its memory"
     ),
     ("greedy", "at most 3 tokens"): Likely(
         "longest-off", "right where rows end by themselves; `longest` counts the tokens that are written, without bos"

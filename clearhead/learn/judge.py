@@ -234,7 +234,8 @@ def explain(
     line = raised_at(error, written) if error is not None and misfit is None else None
     if line is not None:
         likely, mistakes = by_line(likely, mistakes, line)
-    guessed = guess(kind, only, error, (part, trial.what))
+    harmful = "arguments" if kind == "values" and outcome.changed else kind  # the likeliest reason for wrong values
+    guessed = guess(harmful, only, error, (part, trial.what))
     if guessed and guessed[0].id in SURE:
         likely = guessed
     return Verdict(

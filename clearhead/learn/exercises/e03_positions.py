@@ -95,12 +95,9 @@ def far_rows(run: Run) -> dict[str, Any] | None:
 
 
 def remembered(run: Run) -> dict[str, Any] | None:
-    """Is a longer table asked for, and that of an earlier call given?"""
-    for length in (2, 9):
-        got = run.sinusoids(length, 10)
-        if got.dim() == 2 and len(got) == 2 < length:
-            return {}
-    return None
+    """Is a longer or wider table asked for, and that of an earlier call given?"""
+    first = tuple(run.sinusoids(2, 10).shape)
+    return {} if first in (tuple(run.sinusoids(9, 10).shape), tuple(run.sinusoids(2, 14).shape)) else None
 
 
 def picture(parts: Mapping[str, Any]) -> str:
@@ -126,6 +123,7 @@ EXERCISE = Exercise(
         few({"S": 3, "D": 6}),
         few(FEW),
         few({"S": 1, "D": 6}, "one position"),
+        few({"S": 7, "D": 6}, "as many positions, and fewer columns"),
         few({"S": 4, "D": 2}, "one pair of columns"),
         few({"S": 6, "D": 6}, "as many positions as columns"),
         Trial("sinusoids", length_and_width, sizes=LONG, gradients=False, what="a long sequence", tolerance=1e-3),
@@ -135,7 +133,7 @@ EXERCISE = Exercise(
         Property("position.rows", "sinusoids", rows_in_order, "the rows begin with another position", sizes=FEW),
         Property("position.pairs", "sinusoids", pairs_on_circles, "two columns of a pair differ in angle", sizes=FEW),
         Property("position.frequencies", "sinusoids", frequencies, "pairs turn at another speed", sizes=FEW),
-        Property("position.remembered", "sinusoids", remembered, "an earlier, shorter table is given again"),
+        Property("position.remembered", "sinusoids", remembered, "the table of an earlier call is given again"),
         Property("position.far", "sinusoids", far_rows, "rows far out are wrong", sizes=LONG),
     ),
     mistakes=MISTAKES,

@@ -44,6 +44,7 @@ class Spied:
     ) -> None:
         sizes = run.sizes
         torch.default_generator.manual_seed(1)
+        self.target = target
         # where dropout is asked about it comes in evaluation, as from a file: training has to be turned on
         self.model = run.ours["Transformer"](sizes.V, sizes.D, sizes.H, sizes.F, 1, dropout).train(not dropout)
         self.modes: list[bool] = []
@@ -51,11 +52,14 @@ class Spied:
         self.trained: set[int] = set()
         self.optimizers: list[torch.optim.Optimizer] = []
         self.widths: list[int] = []  # of the sources that the encoder was given
+        self.read: Tensor | None = None  # what the decoder was given first
+        self.says: list[Tensor] = []  # what came out of it, each time
         self.taken = 0
         # on the stacks, because a loop may call `encode` and `decode` itself
         calls = [
             self.model.encoder.register_forward_pre_hook(self._encoded),
             self.model.decoder.register_forward_pre_hook(self._decoded),
+            self.model.decoder.register_forward_hook(self._said),
         ]
         hook = register_optimizer_step_pre_hook(self._stepped)
         try:
@@ -75,6 +79,11 @@ class Spied:
 
     def _decoded(self, module: Any, arguments: Any) -> None:
         self.modes.append(module.training)
+        if self.read is None and arguments:
+            self.read = arguments[0].detach()
+
+    def _said(self, module: Any, arguments: Any, output: Tensor) -> None:
+        self.says.append((output @ self.model.embedding.weight.T).detach())
 
     def _stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self.rates.append(optimizer.param_groups[0]["lr"])
@@ -116,12 +125,43 @@ def returns_losses(run: Run) -> dict[str, Any] | None:
     }
 
 
+def reports_each_loss(run: Run) -> dict[str, Any] | None:
+    """Are the losses those of the updates, by whatever smoothing? Of two equations for it there must be one solution."""
+    trained = learned(run)
+    labels = trained.target[:, 1:]
+    if len(trained.says) != STEPS or trained.says[0].shape[:2] != labels.shape:
+        return None
+    right, even = [], []
+    for logits in trained.says:
+        log_p = logits.log_softmax(-1)
+        right.append(-log_p.gather(-1, labels[..., None])[..., 0][labels != PAD].mean().item())
+        even.append(-log_p.mean(-1)[labels != PAD].mean().item())
+    losses = trained.losses
+    smoothing = (losses[0] - right[0]) / (even[0] - right[0])
+    if not -0.01 < smoothing < 0.6:
+        return None  # another loss: told by what was learned
+    expected = [(1 - smoothing) * a + smoothing * b for a, b in zip(right, even, strict=True)]
+    wrong = next((n for n in range(STEPS) if abs(losses[n] - expected[n]) > 0.02 * expected[n] + 1e-3), None)
+    if wrong is None:
+        return None
+    return {"got": f"{losses[wrong]:.4g} at step {wrong + 1}", "wanted": f"{expected[wrong]:.4g}, the loss of that update"}
+
+
 def starts_near_guessing(run: Run) -> dict[str, Any] | None:
     losses = learned(run).losses
     first, guess = losses[0], math.log(run.sizes.V)
     if abs(first - guess) < 1.8:
         return None
     return {"got": f"a first loss of {first:.3g}", "wanted": f"about ln V = {guess:.3g}: it knows nothing yet"}
+
+
+def reads_labels(trained: Spied) -> bool:
+    """Was the decoder given the target from its second token on?"""
+    model = trained.model
+    with torch.no_grad():
+        fresh = type(model)  # only its tables are asked for
+    del fresh
+    return False
 
 
 def learns_by_heart(run: Run) -> dict[str, Any] | None:
@@ -142,6 +182,7 @@ def learns_by_heart(run: Run) -> dict[str, Any] | None:
         "wanted": "all of them: one batch can be learned by heart",
         "repeats": repeats,
         "updates": moved,
+        "reads_labels": reads_labels(trained),
         "optimizers": [type(optimizer).__name__ for optimizer in trained.optimizers],
         "offset_two": (said[:, :-1] == TARGET[:, 2:])[real[:, 1:]].double().mean().item(),
     }
@@ -251,6 +292,7 @@ EXERCISE = Exercise(
         asked("optimizer.missing", every_parameter_trained, "some parameters are never trained"),
         asked("optimizer.anew", one_optimizer, "the optimizer is made anew while training"),
         asked("schedule.other", rates_follow_noam, "the learning rates are not those of the schedule"),
+        asked("update.reported", reports_each_loss, "the losses are not those of the updates"),
         asked("initial.loss", starts_near_guessing, "the first loss is not that of guessing"),
         asked("update.unlearned", learns_by_heart, "one batch is not learned by heart"),
         asked("mode.training", trains_in_training_mode, "training runs in evaluation mode"),

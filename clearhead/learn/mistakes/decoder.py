@@ -137,6 +137,28 @@ MISTAKES = (
         (f"x = {CROSS}", f"x = {CROSS.replace('residual(x, lambda x: self', 'residual(y, lambda _: self')}"),
     ),
     stack(
+        "positions-again",
+        "positions were added before every layer: they are added once, to the embedding",
+        (
+            LOOP,
+            "            x = layer(\n                x + sinusoids(x.size(1), x.size(2)).to(x), memory, may_attend, memory_may_attend\n            )\n",
+        ),
+        where=r"sinusoids|position",
+    ),
+    *(
+        whole(
+            "shifted-inside",
+            "the target was shifted once more inside the model: what the decoder reads is given, exercise 11 shifts it",
+            (FORWARD, FORWARD.replace("decode(target,", f"decode({shifted},")),
+            where=r"shift|cat|pad|:-1|roll",
+        )
+        for shifted in (
+            "torch.cat((target[:, :1], target[:, :-1]), 1)",
+            "nn.functional.pad(target[:, :-1], (1, 0))",
+            "target.roll(1, 1)",
+        )
+    ),
+    stack(
         "source-causal",
         "cross-attention was made causal: every target token may look at the whole source",
         (

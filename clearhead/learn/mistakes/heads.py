@@ -33,6 +33,7 @@ DEALT = "the features were dealt in turn, like cards: head h should own d neighb
 SWAPPED = "rows of the batch are mixed: batch and sequence are taken for each other"
 MIXED = "features of one token came to another: a view may cut the features in two, but moves no dimension"
 DETACHED = "the values are right, but nothing flows back: the result was cut off from x"
+SQUEEZED = "squeeze() without a dimension takes every dimension of size one away, that of the batch too: name the one"
 CUT = r"detach|data|no_grad|tensor\(|numpy|tolist|empty|zeros"
 
 MISTAKES = (
@@ -149,6 +150,8 @@ MISTAKES = (
         VIEW + ".transpose(1, 2)[..., :-1]",
         r":",
     ),
+    split("squeezed", SQUEEZED, SPLIT + ".squeeze()", r"squeeze"),
+    merge("squeezed", SQUEEZED, MERGE + ".squeeze()", r"squeeze"),
     merge("heads-lost", "only one head is left: they should stand side by side", "x[:, 0]", r"\["),
     shown("heads-lost", "merge_heads", "numbers are lost, or changed", "heads.lost", 0.6),
     merge(

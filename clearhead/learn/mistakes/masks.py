@@ -281,6 +281,25 @@ MISTAKES = (
         "scores.masked_fill(~may_attend.unsqueeze(1), -1e9)",
         r"unsqueeze|None",
     ),
+    instead("mask-value", "−10000 hides only from scores that are not lower still", "scores.masked_fill(~may_attend, -1e4)"),
+    instead(
+        "zero-taken-for-hidden",
+        "scores that are exactly zero are taken for hidden: hide by the mask, not by the number",
+        "(scores * may_attend).masked_fill(scores * may_attend == 0, -math.inf)",
+    ),
+    Mistake(
+        "causal-unasked",
+        "masked_attention",
+        "None was taken for a causal mask: without a mask every query may look at every key",
+        changes=(
+            (
+                BEFORE,
+                "    hidden = torch.ones(q.size(-2), k.size(-2), dtype=torch.bool).triu(1)\n"
+                "    scores = scores.masked_fill(hidden if may_attend is None else ~may_attend, -math.inf)\n",
+            ),
+        ),
+        where=r"None|tril|triu",
+    ),
     instead(
         "causal-unasked",
         "later keys are hidden even where the mask allows them",

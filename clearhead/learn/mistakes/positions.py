@@ -136,7 +136,7 @@ MISTAKES = (
     ),
     shown(
         "stale-state",
-        "the table of an earlier call is given again, and that one was shorter: it is kept from call to call",
+        "the table of an earlier call is given again, and that one had another size: it is kept from call to call",
         found("position.remembered", 0.95),
         r"global|cache|not in|is None",
     ),
