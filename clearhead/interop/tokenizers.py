@@ -150,8 +150,9 @@ def around(processor: Any, path: Path) -> tuple[tuple[int, ...], tuple[int, ...]
     """What a post-processor puts before and after a text."""
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
-    steps: Any = processor.get("processors", processor) if isinstance(processor, Mapping) else processor
-    for step in steps if isinstance(steps, list) else [steps] if steps else []:
+    steps = processor.get("processors", processor) if isinstance(processor, Mapping) else processor
+    many: list[Any] = steps if isinstance(steps, list) else [steps] if steps else []
+    for step in many:
         kind = step.get("type") if isinstance(step, Mapping) else step
         if kind not in (*PLACED, "ByteLevel"):
             raise InputError(f"{path}: its post-processor {kind!r} cannot be followed")
@@ -170,7 +171,9 @@ def _template(step: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]
     ids = [step["special_tokens"][one["SpecialToken"]["id"]]["ids"] if "SpecialToken" in one else None
            for one in step["single"]]  # fmt: skip
     place = ids.index(None)
-    return tuple(n for part in ids[:place] for n in part), tuple(n for part in ids[place + 1 :] for n in part or ())
+    return tuple(n for part in ids[:place] for n in part or ()), tuple(
+        n for part in ids[place + 1 :] for n in part or ()
+    )
 
 
 def _of_bert(step: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:

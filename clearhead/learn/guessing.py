@@ -74,7 +74,8 @@ SITUATIONS = {
     ("MultiHeadAttention", "scores of hundreds"): OVERFLOW,
     ("loss", "logits of hundreds"): OVERFLOW,
     ("masked_attention", "a query of zeros"): Likely(
-        "zero-taken-for-hidden", "scores that are exactly zero are taken for hidden: hide by the mask, not by the number"
+        "zero-taken-for-hidden",
+        "scores that are exactly zero are taken for hidden: hide by the mask, not by the number",
     ),
     ("masked_attention", "all scores far below zero"): Likely(
         "mask-value", "a hidden score must be below every score that may be seen, however low these are: −∞"

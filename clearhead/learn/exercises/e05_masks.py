@@ -53,7 +53,7 @@ def combined(sizes: Sizes, draw: Draw) -> tuple[Tensor, ...]:
 def loud(sizes: Sizes, draw: Draw) -> tuple[Tensor, ...]:
     """Hidden keys whose scores would be large."""
     q, k, v, mask = padded(sizes, draw)
-    q, k = q.abs() + 1, torch.where(mask.transpose(-1, -2), k, 500.0 + k)
+    q, k = q.abs() + 1, torch.where(mask.transpose(-1, -2), k, 50_000.0 + k)
     return q, k, torch.where(mask.transpose(-1, -2), v, 90 + v), mask
 
 

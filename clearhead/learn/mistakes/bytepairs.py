@@ -62,17 +62,6 @@ MISTAKES = (
         where=r"break|return|index",
     ),
     Mistake(
-        "numbers-as-text",
-        "merge",
-        "the numbers were written as a text with blanks around them: of two pairs in a row the second is missed, since "
-        "the blank between them is used up",
-        text="""def merge(ids, pair, new):
-    text = f" {' '.join(map(str, ids))} ".replace(f" {pair[0]} {pair[1]} ", f" {new} ")
-    return [int(piece) for piece in text.split()]
-""",
-        where=r"replace|re\.sub|join",
-    ),
-    Mistake(
         "last-symbol-lost",
         "merge",
         "what stands behind the last match is lost: it belongs to the result as it is",
@@ -137,9 +126,10 @@ MISTAKES = (
         where=r"\b(for|while)\b",
     ),
     Mistake(
-        "merged-twice-over",
+        "second-pair-missed",
         "merge",
-        "what was just merged is looked at again",
+        "of two pairs in a row the second is missed: after a merge one token too many was passed over (or, in a text "
+        "with blanks, the blank between them was used up)",
         text="""def merge(ids, pair, new):
     ids = list(ids)
     i = 0

@@ -11,6 +11,7 @@ LOOP = "            x = layer(x, memory, may_attend, memory_may_attend)\n"
 ENCODE = "self.encoder(self.vectors(source), source_real)"
 DECODE = "self.decoder(self.vectors(target), memory, source_real)"
 HEAD = "hidden @ self.embedding.weight.T"
+PLACED = "x + sinusoids(x.size(1), x.size(2)).to(x)"
 FORWARD = "self.decode(target, self.encode(source, source_real), source_real)"
 
 
@@ -136,14 +137,14 @@ MISTAKES = (
         (f"x = {SELF}", f"y = {SELF}"),
         (f"x = {CROSS}", f"x = {CROSS.replace('residual(x, lambda x: self', 'residual(y, lambda _: self')}"),
     ),
-    stack(
-        "positions-again",
-        "positions were added before every layer: they are added once, to the embedding",
-        (
-            LOOP,
-            "            x = layer(\n                x + sinusoids(x.size(1), x.size(2)).to(x), memory, may_attend, memory_may_attend\n            )\n",
-        ),
-        where=r"sinusoids|position",
+    *(
+        stack(
+            "positions-again",
+            "positions were added once more in the stack: they are added once, to the embedding",
+            (LOOP, f"            placed = {placed}\n" + LOOP.replace("layer(x,", "layer(placed,")),
+            where=r"sinusoids|position|pos\b",
+        )
+        for placed in (PLACED, f"x if layer is self.layers[0] else {PLACED}")
     ),
     *(
         whole(

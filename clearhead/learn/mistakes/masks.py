@@ -281,7 +281,9 @@ MISTAKES = (
         "scores.masked_fill(~may_attend.unsqueeze(1), -1e9)",
         r"unsqueeze|None",
     ),
-    instead("mask-value", "−10000 hides only from scores that are not lower still", "scores.masked_fill(~may_attend, -1e4)"),
+    instead(
+        "mask-value", "−10000 hides only from scores that are not lower still", "scores.masked_fill(~may_attend, -1e4)"
+    ),
     instead(
         "zero-taken-for-hidden",
         "scores that are exactly zero are taken for hidden: hide by the mask, not by the number",

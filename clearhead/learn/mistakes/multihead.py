@@ -289,7 +289,10 @@ MISTAKES = (
         "split-too-early",
         "each head saw its own share of x only: a head's share is cut from what `query`, `key` and `value` make of all "
         "D features",
-        *((old, SHARE.format(name, given)) for old, name, given in ((Q, "query", "x"), (K, "key", "memory"), (V, "value", "memory"))),
+        *(
+            (old, SHARE.format(name, given))
+            for old, name, given in ((Q, "query", "x"), (K, "key", "memory"), (V, "value", "memory"))
+        ),
         where=r"split|view|:",
     ),
     of("merge-missing", "merge the heads before `out`", (MERGED, MIXED), where=r"self\.out"),
