@@ -86,6 +86,12 @@ SITUATIONS = {
     ("MultiHeadAttention", "twice, on different sequences"): Likely(
         "stale-state", "the first call is right, the second is not: something is kept between them"
     ),
+    **{
+        (part, "then another batch, without padding"): Likely(
+            "stale-state", "the first batch is right, the next is not: something is kept between them"
+        )
+        for part in ("Encoder", "Decoder")
+    },
     ("LayerNorm", "variance about 1e-6"): Likely(
         "norm-epsilon", "right but where the variance is small, where ε speaks: once, under the root, 1e-5"
     ),

@@ -26,6 +26,9 @@ CHANCE = {
         "without its dropout it is right: dropout belongs to training, and goes on here in evaluation (F.dropout does "
         "unless `training=self.training` is said, and nn.Dropout if it is made in the call)",
     ),
+    "in training": Likely(
+        "dropout-unasked", "dropout acts in training: there is none in this part, it stands in the residual"
+    ),
     "unsteady": Likely(
         "unsteady",
         "the same call gives something else each time: a draw by chance, a layer made in the call (its weights are new "
@@ -163,6 +166,8 @@ def rank(
     if trials and runs and not certain:
         sizes = Sizes(trials[first].sizes)
         if why := unsteady(trials[first], parts, our_parts(exercise), sizes, seed + first):
+            if why == "dropout" and trials[first].what == "in training":
+                why = "in training"
             mistakes.pop(CHANCE[why].id, None)
             likely = [CHANCE[why], *(entry for entry in likely if entry.id != CHANCE[why].id)]
     if not likely:

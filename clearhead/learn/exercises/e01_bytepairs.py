@@ -1,6 +1,6 @@
 """Merge one byte pair, then learn merges."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clearhead.learn.exercise import Bug, Draw, Exercise, Sizes, Trial
@@ -29,7 +29,7 @@ def fixed(*arguments: Any) -> Any:
     return lambda sizes, draw: arguments
 
 
-def merging(ids: list[int], pair: tuple[int, int], new: int) -> Trial:
+def merging(ids: Sequence[int], pair: tuple[int, int], new: int) -> Trial:
     return Trial("merge", fixed(ids, pair, new), sizes={}, gradients=False)
 
 
@@ -76,6 +76,7 @@ EXERCISE = Exercise(
         merging([1, 2, 1, 2], (1, 2), 256),
         merging([11, 2, 1, 25, 1, 2], (1, 2), 256),
         merging([], (1, 2), 256),
+        merging((1, 2, 1, 2), (1, 2), 256),
         Trial("merge", random_merge, sizes=SMALL, gradients=False),
         Trial("merge", random_merge, sizes={"N": 40, "L": 2}, gradients=False),
         learning({(97, 98): 1, (99, 100): 5}, 1),

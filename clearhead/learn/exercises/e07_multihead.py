@@ -36,6 +36,10 @@ def use_twice(run: Run, x: Tensor, memory: Tensor) -> Any:
     return module(x, memory), module(x + 1, 2 * memory - 1)
 
 
+def in_training(run: Run, x: Tensor, memory: Tensor) -> Any:
+    return built(run).train()(x, memory)
+
+
 def both(sizes: Sizes, draw: Draw) -> tuple[Tensor, Tensor]:
     return draw.normal(sizes.B, sizes.S, sizes.D), draw.normal(sizes.B, sizes.T, sizes.D)
 
@@ -157,6 +161,7 @@ EXERCISE = Exercise(
             shown=f"{NAME}(width, heads)(x, x, may_attend), given (x, may_attend)",
         ),
         Trial(NAME, padded, use, what="another sequence, padded", sizes=USUAL, shown=MASKED),
+        Trial(NAME, both, in_training, what="in training", sizes=USUAL, shown=SHOWN, gradients=False),
         Trial(NAME, both, use, what="another sequence of the same length", sizes=SQUARE, shown=SHOWN),
         Trial(NAME, each_head, use, what="a mask for each head", sizes=USUAL, shown=MASKED),
         Trial(NAME, padded, use, what="all sizes alike", sizes=EQUAL, shown=MASKED),

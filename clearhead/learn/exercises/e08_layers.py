@@ -26,6 +26,10 @@ def forward(run: Run, x: Tensor) -> Any:
     return built(run, FORWARD)(x)
 
 
+def forward_in_training(run: Run, x: Tensor) -> Any:
+    return built(run, FORWARD).train()(x)
+
+
 def normalise(run: Run, x: Tensor) -> Any:
     return built(run, LAYER)(x)
 
@@ -182,6 +186,7 @@ EXERCISE = Exercise(
     trials=(
         fed(vectors, ""),
         fed(vectors, "all sizes alike", EQUAL),
+        Trial(FORWARD, vectors, forward_in_training, "in training", WIDE, gradients=False, shown=SHOWN[FORWARD]),
         normed(vectors, "", gradients=False),
         normed(vectors, ""),
         normed(vectors, "all sizes alike", sizes=EQUAL),

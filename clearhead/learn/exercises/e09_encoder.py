@@ -55,6 +55,12 @@ def encoder(run: Run, x: Tensor, real: Tensor | None = None, layers: int = 3) ->
     return module(x) if real is None else module(x, real)[real]
 
 
+def encoder_twice(run: Run, x: Tensor, real: Tensor) -> Any:
+    """The same module again, on something else: nothing may be left over from the first time."""
+    module = run.module("Encoder", 2, run.sizes.D, run.sizes.H, run.sizes.F, 0.1)
+    return module(x, real)[real], module(x + 1)
+
+
 def layers_differ(run: Run) -> dict[str, Any] | None:
     """Do fresh layers have parameters of their own, and different ones?"""
     built = run.Encoder(3, 6, 2, 4, 0.0)
@@ -150,6 +156,9 @@ EXERCISE = Exercise(
         Trial("Encoder", states, encoder, "all tokens real", SMALL, shown="Encoder(3, …)(x)"),
         Trial("Encoder", with_real, encoder, "some padding", SMALL, shown="Encoder(3, …)(x, real)"),
         Trial("Encoder", with_real, partial(encoder, layers=1), "one layer", SMALL, shown="Encoder(1, …)(x, real)"),
+        Trial(
+            "Encoder", with_real, encoder_twice, "then another batch, without padding", SMALL, shown="Encoder(2, …)(x)"
+        ),
         Trial(
             "Encoder",
             with_real,

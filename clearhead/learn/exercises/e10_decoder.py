@@ -6,13 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.learn.exercise import Bug, Draw, Exercise, Make, Run, Sizes, Trial
+from clearhead.learn.exercise import Bug, Draw, Exercise, Make, Property, Run, Sizes, Trial
 from clearhead.learn.mistakes.decoder import CROSS, MISTAKES
 from clearhead.learn.pictures import heat
 
 SMALL = {"B": 2, "S": 4, "T": 5, "H": 2, "d": 3, "F": 5, "V": 7, "padded": 1}
 EQUAL = {**SMALL, "B": 4, "S": 4, "T": 4}
 PADDED, SQUARE = "padding in the source", "a target as long as its source"
+TWICE = "then another batch, without padding"
 
 
 def states(sizes: Sizes, draw: Draw) -> tuple[Tensor, Tensor]:
@@ -54,6 +55,12 @@ def decoder(run: Run, x: Tensor, memory: Tensor, real: Tensor | None = None) -> 
     return module(x, memory) if real is None else module(x, memory, real)
 
 
+def decoder_twice(run: Run, x: Tensor, memory: Tensor, real: Tensor) -> Any:
+    """The same module again, on something else: nothing may be left over from the first time."""
+    module = run.module("Decoder", 2, run.sizes.D, run.sizes.H, run.sizes.F, 0.1)
+    return module(x, memory, real), module(x + 1, memory)
+
+
 def built(run: Run) -> Any:
     return run.module("Transformer", run.sizes.V, run.sizes.D, run.sizes.H, run.sizes.F, 1, 0.1)
 
@@ -71,6 +78,28 @@ def decode(run: Run, target: Tensor, memory: Tensor, real: Tensor) -> Any:
 
 def forward(run: Run, source: Tensor, target: Tensor, real: Tensor | None = None) -> Any:
     return built(run)(source, target) if real is None else built(run)(source, target, real)
+
+
+def vectors_kept(run: Run) -> dict[str, Any] | None:
+    """In training, how much of what the first layer reads is dropped? `vectors` drops once, at the model's rate."""
+    model = run.Transformer(run.sizes.V, 64, 2, 8, 1, 0.5).train()
+    read: list[Tensor] = []
+    for stack in (model.encoder, model.decoder):
+        stack.register_forward_pre_hook(
+            lambda module, arguments, named: read.append(arguments[0] if arguments else named["x"]), with_kwargs=True
+        )
+    tokens = torch.zeros(4, 16, dtype=torch.long)
+    torch.manual_seed(0)
+    model(tokens, tokens)
+    shares = [(x == 0).double().mean().item() for x in read]
+    if all(share < 0.6 for share in shares):
+        return None
+    return {
+        "called": "Transformer(…, dropout=0.5).train()(source, target)",
+        "got": f"{max(shares):.0%} of what a stack reads is dropped",
+        "wanted": "about 50%: `vectors` has dropped already",
+        "kind": "dropout",
+    }
 
 
 def trial(part: str, make: Make, call: Any, what: str, shown: str, sizes: Mapping[str, int] = SMALL) -> Trial:
@@ -119,6 +148,7 @@ EXERCISE = Exercise(
         trial("DecoderLayer", states_and_real, decoder_layer, SQUARE, "DecoderLayer(…)(x, memory, real)", EQUAL),
         trial("Decoder", states, decoder, "no padding", "Decoder(2, …)(x, memory)"),
         trial("Decoder", states_and_real, decoder, PADDED, "Decoder(2, …)(x, memory, source_real)"),
+        trial("Decoder", states_and_real, decoder_twice, TWICE, "Decoder(2, …)(x, memory)"),
         trial("Decoder", states_and_real, decoder, SQUARE, "Decoder(2, …)(x, memory, source_real)", EQUAL),
         trial("Transformer", source_and_real, encode, "encode, without and with real", "model.encode(source, real)"),
         trial(
@@ -131,6 +161,9 @@ EXERCISE = Exercise(
         trial("Transformer", tokens, forward, "no padding", "model(source, target)"),
         trial("Transformer", tokens_and_real, forward, PADDED, "model(source, target, source_real)"),
         trial("Transformer", tokens_and_real, forward, SQUARE, "model(source, target, source_real)", EQUAL),
+    ),
+    properties=(
+        Property("dropout.twice", "Transformer", vectors_kept, "dropout acts twice on what is read", rejects=True),
     ),
     mistakes=MISTAKES,
     hints=(

@@ -52,6 +52,7 @@ class Spied:
         self.trained: set[int] = set()
         self.optimizers: list[torch.optim.Optimizer] = []
         self.widths: list[int] = []  # of the sources that the encoder was given
+        self.short = False  # whether it was given fewer places than there are labels
         self.backwards = False  # whether the decoder was first given the target from its second token on
         self.says: list[Tensor] = []  # what came out of it, each time
         self.taken = 0
@@ -82,6 +83,7 @@ class Spied:
     def _decoded(self, module: Any, arguments: Any) -> None:
         self.modes.append(module.training)
         if len(self.modes) == 1 and arguments:
+            self.short = arguments[0].size(1) < self.later.size(1)
             self.backwards = arguments[0].shape == self.later.shape and torch.allclose(arguments[0], self.later)
 
     def _said(self, module: Any, arguments: Any, output: Tensor) -> None:
@@ -179,6 +181,7 @@ def learns_by_heart(run: Run) -> dict[str, Any] | None:
         "repeats": repeats,
         "updates": moved,
         "backwards": trained.backwards,
+        "short": trained.short,
         "optimizers": [type(optimizer).__name__ for optimizer in trained.optimizers],
         "offset_two": (said[:, :-1] == TARGET[:, 2:])[real[:, 1:]].double().mean().item(),
     }
@@ -211,6 +214,7 @@ def rates_follow_noam(run: Run) -> dict[str, Any] | None:
         "constant": len(set(rates)) == 1,
         "first_zero": rates[0] == 0,
         "twice": len(rates) >= 2 * STEPS,
+        "behind": len(rates) > 3 and math.isclose(rates[1], wanted[0]) and math.isclose(rates[3], wanted[2]),
         "late": len(rates) > 2 and math.isclose(rates[0], wanted[1], rel_tol=1e-3),
     }
 

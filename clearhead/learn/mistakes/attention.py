@@ -50,6 +50,23 @@ MISTAKES = (
         where=r"sqrt|size|shape",
     ),
     Mistake(
+        "values-summed",
+        "attention",
+        "every query gets the sum of all values: in the einsum, weights and values name their keys by two letters",
+        changes=((SOFTMAX, 'torch.einsum("bhst,bhud->bhsd", scores.softmax(-1), v)'),),
+        where=r"einsum|sum",
+    ),
+    *(
+        Mistake(
+            "scores-clamped",
+            "attention",
+            "the scores were clamped: large ones are no longer told apart, and the softmax needs no help",
+            changes=((SOFTMAX, f"scores.clamp(-{most}, {most}).softmax(-1) @ v"),),
+            where=r"clamp|clip|min|max",
+        )
+        for most in (10, 20, 30, 50, 80, 100)
+    ),
+    Mistake(
         "scale-after-softmax",
         "attention",
         "the scale came after the softmax: the weights of a query no longer sum to one",

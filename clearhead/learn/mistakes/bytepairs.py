@@ -43,6 +43,13 @@ MISTAKES = (
         where=r"\b(for|while)\b",
     ),
     Mistake(
+        "types-compared",
+        "merge",
+        "a tuple never equals a list, whatever is in them: the ids may come as either",
+        changes=(("if tuple(ids[i : i + 2]) == pair:", "if ids[i : i + 2] == list(pair):"),),
+        where=r"==",
+    ),
+    Mistake(
         "last-symbol-lost",
         "merge",
         "the last symbol is lost: it has no right neighbour, but it stays",

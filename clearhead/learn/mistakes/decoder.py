@@ -146,6 +146,13 @@ MISTAKES = (
         )
         for placed in (PLACED, f"x if layer is self.layers[0] else {PLACED}")
     ),
+    Mistake(
+        "dropout-twice",
+        "Transformer",
+        "dropout acts twice: `vectors` has it already",
+        where=r"dropout",
+        fits=lambda findings: 0.9 if "dropout.twice" in findings else 0.0,
+    ),
     *(
         whole(
             "shifted-inside",

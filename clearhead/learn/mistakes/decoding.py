@@ -270,6 +270,21 @@ MISTAKES = (
         where=r"global|KEPT|kept|_cache|memory",
         fits=kept_outside,
     ),
+    *(
+        cached(
+            "cache-room",
+            "room that is not yet filled is looked at, too, and its zeros take weight: hide it, or cut it off",
+            (
+                "x = layer.self_attention_residual(x, partial(look, layer.self_attention, k=k, v=v))",
+                f"wide = (0, 0, 0, max(0, {room} - k.size(2)))\n"
+                "        spread = partial(look, layer.self_attention, k=nn.functional.pad(k, wide), "
+                "v=nn.functional.pad(v, wide))\n"
+                "        x = layer.self_attention_residual(x, spread)",
+            ),
+            where=r"zeros|empty",
+        )
+        for room in (16, 32, 64, 100, 128, 256, 512)
+    ),
     cached(
         "cache-shared",
         "keys and values are kept in the model: two requests that take turns read each other's text; keep them in "

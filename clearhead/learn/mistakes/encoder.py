@@ -151,6 +151,13 @@ MISTAKES = (
         (f"x = {ATTEND}", "x = x"),
     ),
     layer(
+        "road-from-input",
+        "the second road begins at what the layer was given: what the attention added is lost there",
+        (f"x = {ATTEND}", f"y = {ATTEND}"),
+        (f"return {FEED}", "return self.feed_forward_residual(x, lambda _: self.feed_forward(y))"),
+        where=r"feed_forward",
+    ),
+    layer(
         "sublayers-parallel",
         "the feed-forward reads what the layer was given, not what the attention made of it",
         (f"x = {ATTEND}", f"y = {ATTEND}"),

@@ -295,6 +295,15 @@ MISTAKES = (
         ),
         where=r"split|view|:",
     ),
+    *(
+        written_out(
+            "scores-clamped",
+            "the scores were clamped: large ones are no longer told apart, and the softmax needs no help",
+            weights=f"torch.where(scores.isinf(), scores, scores.clamp(-{most}, {most})).softmax(-1)",
+            where=r"clamp|clip",
+        )
+        for most in (10, 20, 30, 50, 80, 100)
+    ),
     of("merge-missing", "merge the heads before `out`", (MERGED, MIXED), where=r"self\.out"),
     of(
         "merged-too-late",

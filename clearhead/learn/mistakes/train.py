@@ -58,6 +58,14 @@ MISTAKES = (
         fits=lambda findings: 0.97 if findings.get("update.unlearned", {}).get("backwards") else 0.0,
     ),
     Mistake(
+        "target-cut-twice",
+        "train",
+        "the target lost its last token before `shift` cut it: nobody is taught to say eos",
+        changes=((SHIFT, "inputs, labels = shift(target[:, :-1])"),),
+        where=r":-1|shift",
+        fits=lambda findings: 0.955 if findings.get("update.unlearned", {}).get("short") else 0.0,
+    ),
+    Mistake(
         "losses-smoothed",
         "train",
         "what comes back are not the losses of the updates: no mean over earlier ones, no sum, no later look",
@@ -120,6 +128,14 @@ MISTAKES = (
         changes=((RATE, "0.0 if number == 1 else noam(number - 1, model.embedding.weight.size(1), warmup)"),),
         where=r"enumerate|range|noam",
         fits=found("schedule.other", "first_zero"),
+    ),
+    Mistake(
+        "schedule-behind",
+        "train",
+        "the rates are one step behind: the first two steps have the same; the first step is number 1",
+        changes=((RATE, "noam(max(1, number - 1), model.embedding.weight.size(1), warmup)"),),
+        where=r"enumerate|range|noam|max",
+        fits=found("schedule.other", "behind"),
     ),
     Mistake(
         "schedule-late",

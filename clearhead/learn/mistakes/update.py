@@ -79,6 +79,14 @@ MISTAKES = (
         changes=((NOAM, "min(step**-1 / 2, step * warmup**-3 / 2)"),),
         where=r"/ ?2",
     ),
+    *(
+        rate(
+            "schedule-decay",
+            "the decay is counted from the end of the warm-up; it is 1/√step of all steps",
+            f"(step * warmup**-1.5 if step < warmup else (step - warmup + {first}) ** -0.5)",
+        )
+        for first in ("1", "1e-9")
+    ),
     rate("warmup-missing", "there is no warm-up: the first updates have the highest rate", "step**-0.5"),
     rate(
         "decay-missing",
