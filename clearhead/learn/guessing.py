@@ -80,9 +80,12 @@ SITUATIONS = {
     ("masked_attention", "all scores far below zero"): Likely(
         "mask-value", "a hidden score must be below every score that may be seen, however low these are: −∞"
     ),
-    ("masked_attention", "hidden keys of large scores"): Likely(
-        "mask-value", "hidden keys get in where their scores are large: a hidden score is −∞ before the softmax"
-    ),
+    **{
+        (part, "hidden keys of large scores"): Likely(
+            "mask-value", "hidden keys get in where their scores are large: a hidden score is −∞ before the softmax"
+        )
+        for part in ("masked_attention", "MultiHeadAttention")
+    },
     ("MultiHeadAttention", "twice, on different sequences"): Likely(
         "stale-state", "the first call is right, the second is not: something is kept between them"
     ),

@@ -19,17 +19,15 @@ from clearhead.learn.source import names_defined
 from clearhead.learn.verdict import Verdict
 
 FOLDER = Path(__file__).parent / "answers"
-HEAD = re.compile(
-    r"^# ---- (right|wrong)( \(held out\)| \(later\)| \(fresh\)| \(blind\)| \(blind 2\)| \(blind 3\))?: (.*)$",
-    re.MULTILINE,
-)
+APART = r"held out|later|fresh|blind(?: [234])?"
+HEAD = re.compile(rf"^# ---- (right|wrong)( \((?:{APART})\))?: (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Answer:
     exercise: str
     right: bool
-    apart: str  # "held out", "later", "fresh", "blind", "blind 2", "blind 3" or nothing
+    apart: str  # "held out", "later", "fresh", "blind", "blind 2", "blind 3", "blind 4" or nothing
     causes: tuple[str, ...]
     title: str
     code: str

@@ -59,6 +59,12 @@ def each_head(sizes: Sizes, draw: Draw) -> tuple[Tensor, ...]:
     return *both(sizes, draw), mask
 
 
+def loud(sizes: Sizes, draw: Draw) -> tuple[Tensor, ...]:
+    """Hidden tokens whose scores would be large."""
+    x, memory, mask = padded(sizes, draw)
+    return 30 * x, torch.where(mask[:, 0, 0, :, None], memory, 3000 * memory), mask
+
+
 def large(sizes: Sizes, draw: Draw) -> tuple[Tensor, ...]:
     return tuple(30 * x for x in both(sizes, draw))
 
@@ -178,6 +184,7 @@ EXERCISE = Exercise(
             tolerance=1e-2,
             shown=SHOWN,
         ),
+        Trial(NAME, loud, use, what="hidden keys of large scores", sizes=USUAL, shown=MASKED, gradients=False),
     ),
     properties=(
         Property("parity.weights", NAME, weights_fit, "the parameters are not those of the constructor", sizes=USUAL),

@@ -183,6 +183,13 @@ MISTAKES = (
         where=r"times|count|\+=",
     ),
     Mistake(
+        "pair-counted-once",
+        "learn_merges",
+        "a pair that stands twice in a word counts twice: a set keeps it once",
+        changes=(("for pair in pairwise(word):", "for pair in set(pairwise(word)):"),),
+        where=r"set\(|\{",
+    ),
+    Mistake(
         "tie-first-seen",
         "learn_merges",
         "of equally frequent pairs the lowest wins; those with the same first token are told apart by the second",

@@ -11,6 +11,7 @@ LOOP = "            x = layer(x, memory, may_attend, memory_may_attend)\n"
 ENCODE = "self.encoder(self.vectors(source), source_real)"
 DECODE = "self.decoder(self.vectors(target), memory, source_real)"
 HEAD = "hidden @ self.embedding.weight.T"
+UNSCALED = "(self.embedding({0}) + sinusoids({0}.size(1), self.embedding.weight.size(1)).to(self.embedding.weight))"
 PLACED = "x + sinusoids(x.size(1), x.size(2)).to(x)"
 FORWARD = "self.decode(target, self.encode(source, source_real), source_real)"
 
@@ -285,6 +286,13 @@ MISTAKES = (
         "forward does not tell the decoder what is padding in the source",
         (FORWARD, "self.decode(target, self.encode(source, source_real))"),
         where=r"decode\(",
+    ),
+    whole(
+        "embedding-unscaled",
+        "tokens are embedded without √D: use self.vectors",
+        (ENCODE, ENCODE.replace("self.vectors(source)", UNSCALED.format("source"))),
+        (DECODE, DECODE.replace("self.vectors(target)", UNSCALED.format("target"))),
+        where=r"embedding\(",
     ),
     whole(
         "positions-missing",

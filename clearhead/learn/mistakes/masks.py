@@ -282,6 +282,12 @@ MISTAKES = (
         r"unsqueeze|None",
     ),
     instead(
+        "zero-times-infinity",
+        "0 · −∞ is no number: choose by the mask (masked_fill, where), and do not multiply by it",
+        "scores + (1 - may_attend.to(scores.dtype)) * -math.inf",
+        r"inf|\*",
+    ),
+    instead(
         "mask-value", "−10000 hides only from scores that are not lower still", "scores.masked_fill(~may_attend, -1e4)"
     ),
     instead(

@@ -185,6 +185,17 @@ MISTAKES = (
         "scores.masked_fill(may_attend, -1e9)",
     ),
     written_out(
+        "mask-value",
+        "−10000 hides only from scores that are not larger by as much",
+        "scores - 1e4 * ~may_attend",
+    ),
+    written_out(  # as the fused kernel has it, where a query that sees nothing gets zeros
+        "mask-inverted",
+        "the mask is the wrong way round: True means may look",
+        "scores.masked_fill(may_attend, -math.inf)",
+        "scores.softmax(-1).nan_to_num()",
+    ),
+    written_out(
         "mask-after-softmax",
         "masked after the softmax: the weights that are left no longer sum to one",
         "scores",
