@@ -1,9 +1,11 @@
 """Which changes `make mutate` makes to a file, and which it leaves out because no test should notice them."""
 
 import ast
+import os
 from pathlib import Path
 
 from bench.mutate.mutants import mutants, mutated
+from bench.mutate.server import in_child
 
 SOURCE = '''"""Text for readers: 1 + 1."""
 
@@ -68,3 +70,18 @@ def test_a_mutant_is_valid_code_of_as_many_lines_and_has_a_name_of_its_own(tmp_p
         assert text != SOURCE
         assert text.count("\n") == SOURCE.count("\n")
         ast.parse(text)
+
+
+def test_no_mutant_finds_what_was_made_without_it() -> None:
+    """Token stores are kept in a cache, and what is found there runs no code that could be wrong."""
+
+    def work() -> str:
+        left = Path(os.environ["CLEARHEAD_CACHE"]) / "left"
+        before = left.exists()
+        left.touch()
+        return f"{before} {left}"
+
+    for _ in range(2):
+        before, left = in_child(work, {"seconds": 9})["failed"].split()
+        assert before == "False"
+        assert not Path(left).exists()
