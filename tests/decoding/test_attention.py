@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import clearhead
 from clearhead.decoding.alignment import entropy, one_alignment
-from clearhead.decoding.attention import CROSS, ENCODER, MASKED, Mark, attention_panels
+from clearhead.decoding.attention import CROSS, ENCODER, MASKED, Mark, Panel, attention_panels
 from clearhead.decoding.load import LoadedModel
 from clearhead.decoding.pictures import draw, drawable, figure, title_of
 from clearhead.errors import InputError
@@ -164,6 +164,19 @@ def test_nothing_is_drawn_over_anything_else_or_outside(tmp_path: Path) -> None:
             for other in boxes[:number]:
                 apart = box.x1 <= other.x0 or other.x1 <= box.x0 or box.y1 <= other.y0 or other.y1 <= box.y0
                 assert apart, f"{box} and {other}"
+
+
+def test_every_token_has_room_in_a_picture() -> None:
+    """At least a sixth of an inch each, however long the text; a short one is drawn larger."""
+    for rows, columns in ((3, 40), (40, 3)):
+        may_attend = torch.ones(rows, columns, dtype=torch.bool)
+        names = [["a"] * rows, ["b"] * columns]
+        panel = Panel(CROSS, 1, torch.full((1, rows, columns), 0.1), may_attend, *names)
+        made = figure([panel], "a title")
+        place = made.axes[1].get_position()
+        wide, high = place.width * made.get_figwidth(), place.height * made.get_figheight()
+        assert min(wide / columns, high / rows) > 1 / 6
+        assert min(wide, high) > 1.5
 
 
 def test_a_title_says_what_was_read_and_answered() -> None:

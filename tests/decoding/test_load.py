@@ -196,6 +196,10 @@ def test_the_wrong_kind_is_named(translator: LoadedModel, writer: LoadedModel) -
         translator.generate("x")
     with pytest.raises(InputError, match=r"cannot translate: its model is of the kind 'decoder'.*generate"):
         writer.translate("x")
+    with pytest.raises(InputError, match="cannot score targets: its model is of the kind 'decoder'"):
+        writer.score(["x"], ["y"])
+    with pytest.raises(InputError, match="cannot score texts without sources: its model is of the kind"):
+        translator.score(["x"])
     with pytest.raises(InputError, match="cannot encode"):
         writer.encode(["x"])
     with pytest.raises(InputError, match="2 sources and 1 targets"):
@@ -249,6 +253,11 @@ def test_threads_are_left_as_they_were(translator: LoadedModel) -> None:
     translator.translate("the cat")
     assert torch.get_num_threads() == before
     translator.threads = 1
+
+
+def test_a_small_model_computes_with_one_thread_unless_told(translator: LoadedModel) -> None:
+    assert translator.threads == 1
+    assert LoadedModel(opinionated(), byte_tokenizer(), threads=2).threads == 2
 
 
 @pytest.mark.parametrize("threads", [0, -1, 100_000])

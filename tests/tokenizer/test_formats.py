@@ -257,13 +257,6 @@ def test_a_missing_byte_is_named(content: dict[str, Any], tmp_path: Path) -> Non
         load(tmp_path)
 
 
-def test_a_template_is_not_applied_and_said_so(content: dict[str, Any], tmp_path: Path) -> None:
-    content["post_processor"] = {"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match="adds special tokens around a text; encode does not"):
-        load(tmp_path)
-
-
 def test_a_pattern_that_others_may_read_differently_is_kept_and_said_so(tmp_path: Path) -> None:
     trained = train(["ab ab cd cd"], 262, pattern=r"\w+|\W+")
     with pytest.warns(UserWarning, match="tokenizers may cut differently"):

@@ -111,3 +111,8 @@ def test_numba_is_asked_only_when_it_pays(tokenizer: BytePair, monkeypatch: pyte
     with np.errstate(over="ignore"):  # uncompiled, numpy warns of what hashing is made of
         assert merge_many([b"abab"], tokenizer._alphabet, table) == wanted
     assert asked
+
+
+def test_machine_code_is_kept_for_the_next_process() -> None:
+    pytest.importorskip("numba")
+    assert compiled.compiled().stats.cache_path  # type: ignore[attr-defined]

@@ -1,0 +1,37 @@
+"""`tokenizer.json` of Hugging Face: the same keys, and what its post-processor does to a text."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer as Peer
+
+from clearhead.tokenizer import load, train
+
+
+@pytest.fixture
+def content() -> dict[str, Any]:
+    return json.loads(train(["ab ab cd cd"], 264).to_json())
+
+
+def test_a_file_is_as_tokenizers_writes_it(content: dict[str, Any]) -> None:
+    assert json.loads(Peer.from_str(json.dumps(content)).to_str()) == content
+
+
+def test_a_template_is_not_applied_and_said_so(content: dict[str, Any], tmp_path: Path) -> None:
+    content["post_processor"] = {"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.warns(UserWarning, match="adds special tokens around a text; encode does not"):
+        load(tmp_path)
+
+
+def test_a_post_processor_that_adds_nothing_is_passed_over(
+    content: dict[str, Any], tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+    for processor in (byte_level, {"type": "Sequence", "processors": [byte_level]}):
+        content["post_processor"] = processor
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        load(tmp_path)
+    assert [str(one.message) for one in recwarn] == []
