@@ -85,7 +85,7 @@ def _in_blocks(symbols: "Array", lengths: "Array", table: PairTable) -> "tuple[A
     starts = np.cumsum(lengths) - lengths
     order = np.argsort(lengths, kind="stable")
     shorter = lengths[order]
-    merged = np.full(len(symbols), -1, np.int32)  # each word where it stood, and -1 for what is gone
+    merged = np.empty_like(symbols)  # each word where it stood, and -1 for what is gone
     start = 0
     while start < len(order):
         end = int(np.searchsorted(shorter, max(int(shorter[start]) * SPREAD, int(shorter[start]) + 4), "right"))

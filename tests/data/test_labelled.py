@@ -1,9 +1,14 @@
 """Labels: what is not one of them is refused, and texts that were cut are counted."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from clearhead.data import DataSettings, build
+from clearhead.data import DataSettings, TokenizerSettings, build
+from clearhead.data.batch import Example
 from clearhead.data.labelled import Labelled, Row, check_labels, mark_texts
+from clearhead.data.pairs import Pairs
 from clearhead.errors import InputError
 from clearhead.tokenizer import Characters
 
@@ -39,3 +44,57 @@ def test_texts_that_were_cut_are_counted() -> None:
         "<s>aba</s>",
         "<s>bbb</s>",
     ]
+
+
+def test_only_where_texts_are_unequal_in_length_is_there_a_mask() -> None:
+    tokenizer = Characters("ab")
+    mark_texts(tokenizer)
+    data = Labelled.of(
+        [Row(1, "a", None, "x"), Row(2, "aba", None, "y"), Row(3, "b", None, "x")], tokenizer, ["x", "y"], 9, "a"
+    )
+    assert data.collate([0, 1]).inputs["real"].tolist() == [[True] * 3 + [False] * 2, [True] * 5]
+    assert "real" not in data.collate([0, 2]).inputs
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a\t\nb\t\n", r"a\.tsv: no line can be used; 2 without a label"),
+        ("\tx\n\ty\n\tx\n", r"a\.tsv: no line can be used; 3 without a text"),
+    ],
+)
+def test_a_file_of_which_no_line_can_be_used_is_refused_with_why(content: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text(content)
+    with pytest.raises(InputError, match=said):
+        build(DataSettings(labelled=str(tmp_path / "a.tsv")), Characters("ab"))
+
+
+@pytest.mark.parametrize("task", ["copy", "count", "dates", "languages", "masked", "text", "labelled"])
+def test_the_model_that_data_need_is_known_before_they_are_read(task: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abc " * 99)
+    (tmp_path / "a.tsv").write_text("a\tx\nb\ty\n" * 20)
+    files = {"masked": {"text": "a.txt"}, "text": {"text": "a.txt"}, "labelled": {"labelled": "a.tsv"}}.get(task, {})
+    given: dict[str, Any] = {key: str(tmp_path / name) for key, name in files.items()}
+    if task not in ("text", "labelled"):
+        given["task"] = task
+    if task in ("copy", "count", "dates", "languages"):
+        given |= {"examples": 40, "held_out": 10}
+    settings = DataSettings(**given, **({"locales": ("de", "sv")} if task in ("dates", "languages") else {}))
+    kind, head = settings.model_kind()
+    data = build(settings, asked=TokenizerSettings(kind=None if task in ("copy", "count") else "characters")).train
+    assert kind == data.kind
+    assert head == getattr(data, "head", {})
+
+
+def test_an_example_of_a_task_has_a_number_from_one() -> None:
+    settings = DataSettings(task="languages", examples=40, held_out=10, locales=("de", "sv"))
+    assert build(settings).train.name(0) == "languages task, line 1"
+
+
+def test_no_examples_can_be_asked_for() -> None:
+    tokenizer = Characters("ab")
+    mark_texts(tokenizer)
+    labelled = Labelled.of([Row(1, "a", None, "x"), Row(2, "b", None, "y")], tokenizer, ["x", "y"], 9, "a.tsv")
+    pairs = Pairs.of([Example("a", "b"), Example("b", "a")], tokenizer, "a.tsv")
+    assert [len(labelled.examples(limit)) for limit in (0, 1, None)] == [0, 1, 2]
+    assert [len(pairs.examples(limit)) for limit in (0, 1, None)] == [0, 1, 2]

@@ -188,6 +188,16 @@ def test_what_a_document_is(write: Write, tmp_path: Path) -> None:
     assert [(s.count, s.reason, s.first) for s in skipped] == [(1, "empty file", str(tmp_path / "c.txt"))]
 
 
+def test_a_file_that_was_there_before_is_left_out(write: Write, tmp_path: Path) -> None:
+    for name, content in (("a", "one"), ("b", "two"), ("c", "one"), ("d", "three")):
+        write(f"{name}.txt", content)
+    settings = DataSettings(text=str(tmp_path / "*.txt"), documents="file", deduplicate=True)
+    tally = Tally()
+    pieces = read_text([find(str(tmp_path / "*.txt"))], settings, None, "train", tally)
+    assert [piece.text for _, _, piece in pieces] == ["one", "two", "three"]
+    assert [str(one) for one in tally.skipped()] == [f"skipped 1: there before (first: {tmp_path / 'c.txt'})"]
+
+
 def test_text_that_is_not_utf8(write: Write, tmp_path: Path) -> None:
     bad = write("bad.txt", b"good\n" * 20 + b"caf\xe9\n")
     write("good.txt", "fine")
@@ -262,6 +272,7 @@ def test_validation_documents_are_every_tenth(write: Write) -> None:
     assert isinstance(splits.train, NextTokens)
     assert isinstance(splits.validation, NextTokens)
     assert LETTERS.decode(splits.validation.labels().tolist()).replace("</s>", "") == "jt"
+    assert [splits.validation.documents(limit) for limit in (0, 1, None)] == [[], ["j"], ["j", "t"]]
     assert LETTERS.decode(splits.train.labels().tolist()).replace("</s>", "") == names.replace("j", "").replace("t", "")
 
 

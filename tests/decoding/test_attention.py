@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import clearhead
 from clearhead.decoding.alignment import entropy, one_alignment
-from clearhead.decoding.attention import CROSS, ENCODER, MASKED, Mark, Panel, attention_panels
+from clearhead.decoding.attention import CROSS, ENCODER, MASKED, Mark, Panel, attention_panels, names
 from clearhead.decoding.load import LoadedModel
 from clearhead.decoding.pictures import draw, drawable, figure, title_of
 from clearhead.errors import InputError
@@ -112,6 +112,12 @@ def test_panels_of_other_models(tmp_path: Path) -> None:
     model = opinionated(0, "llama", vocab_size=275, kv_heads=1, window=3).float()
     (first, _) = attention_panels(LoadedModel(model, byte_tokenizer()), "the cat sat")
     assert first.may_attend.sum(-1).max() == 3
+
+
+def test_white_space_and_bytes_can_be_read_on_an_axis() -> None:
+    loaded = LoadedModel(opinionated(0, "llama", vocab_size=275, kv_heads=1).float(), byte_tokenizer())
+    ids = loaded.tokenizer.encode_ordinary("x \n\r\t\x07") + loaded.tokenizer.encode_bytes(b"\xe6")
+    assert "".join(names(loaded, ids)) == "x␣⏎␍⇥U+0007\\xe6"
 
 
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])

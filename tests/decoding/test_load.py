@@ -127,6 +127,12 @@ def test_settings_come_from_the_run_and_can_be_changed(tmp_path: Path) -> None:
         model.translate(line, beam_size="4")
 
 
+def test_long_texts_are_scored_in_windows_as_long_as_those_of_training(tmp_path: Path, writer: LoadedModel) -> None:
+    data = {"text": "x", "documents": "line", "context": 5}
+    assert clearhead.load(small_run(tmp_path, "decoder", data=data)).window() == 5
+    assert writer.window() == 512, "where nothing is said"
+
+
 def test_streams_are_the_same_text_in_pieces(writer: LoadedModel) -> None:
     for seed in range(4):
         whole = writer.generate("the cat", seed=seed, temperature=1.5)[0]

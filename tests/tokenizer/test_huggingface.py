@@ -1,4 +1,4 @@
-"""`tokenizer.json` of Hugging Face: the same keys, and what its post-processor does to a text."""
+"""`tokenizer.json` of Hugging Face: the same keys, and what is done to a text before and after."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer as Peer
 
+from clearhead.errors import InputError
 from clearhead.tokenizer import load, train
 
 
@@ -35,3 +36,21 @@ def test_a_post_processor_that_adds_nothing_is_passed_over(
         (tmp_path / "tokenizer.json").write_text(json.dumps(content))
         load(tmp_path)
     assert [str(one.message) for one in recwarn] == []
+
+
+def test_added_tokens_that_overlap_are_looked_for_in_an_order(content: dict[str, Any], tmp_path: Path) -> None:
+    """tokenizers looks for those that are not normalized first, so that a shorter one wins over a longer one."""
+    path = tmp_path / "tokenizer.json"
+    for text, normalized in (("<pad><", False), ("<pad><", True), ("pad", True), ("a<", True), (">b", True)):
+        clash = {**content["added_tokens"][0], "id": 264, "content": text, "normalized": normalized}
+        rest = [{**token, "normalized": not normalized} for token in content["added_tokens"]]
+        path.write_text(json.dumps({**content, "added_tokens": [*rest, clash]}))
+        with pytest.raises(InputError, match=r"the added tokens .* overlap"):
+            load(path)
+    clash = {**content["added_tokens"][0], "id": 264, "content": "<pad><"}
+    path.write_text(json.dumps({**content, "added_tokens": [*content["added_tokens"], clash]}))
+    assert load(path).encode("<pad><s>", "all") == Peer.from_file(str(path)).encode("<pad><s>").ids
+    path.write_text(json.dumps({**content, "added_tokens": [*content["added_tokens"], {**clash, "id": 999}]}))
+    assert Peer.from_file(str(path)).encode("<pad><").ids == [264]
+    with pytest.raises(InputError, match="'<pad><' has the id 999, but tokenizers gives it 264"):
+        load(path)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import platform
 import resource
 import shutil
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import clearhead
 from clearhead.data.pairs import Pairs
 from clearhead.errors import InputError
 from clearhead.run import MODEL, OPTIMIZER, Run, read_state
@@ -201,6 +203,13 @@ def test_which_checkpoints_stay(tmp_path: Path) -> None:
     assert (tmp_path / "best").read_text() == f"step_{best['step']:08d}\n"
     assert read_state(run.checkpoint("best"))["validation"] == best["validation"]
     assert set(kept) == {18, 20, best["step"]}
+
+
+def test_a_checkpoint_says_what_wrote_it(tmp_path: Path) -> None:
+    run = train(small.recipe(steps=1, validate_every=9), tmp_path, quiet=True).run
+    versions = read_state(run.checkpoint("latest"))["versions"]
+    wanted = {"clearhead": clearhead.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    assert versions == wanted
 
 
 def test_an_average_is_the_mean_of_the_last_regular_checkpoints(tmp_path: Path) -> None:

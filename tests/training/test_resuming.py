@@ -123,6 +123,13 @@ def test_a_changed_file_is_named_and_a_grown_one_begins_an_epoch(folder: Path) -
     assert len(outcome.splits.train) > 100
 
 
+def test_a_file_that_is_no_longer_named_is_told() -> None:
+    one, other = ({"path": path, "size": 1, "time": 1, "sha256": path} for path in ("a.txt", "b.txt"))
+    before = {"data.text": [one, other], "tokenizer.path": [one]}
+    told = resuming.refuse_changed_files(before, {"data.text": [one]}, Path("runs/a"))
+    assert told == ["data.text: b.txt is no longer part of it"]
+
+
 @pytest.mark.parametrize(
     "content",
     [
