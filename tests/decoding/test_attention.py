@@ -115,8 +115,9 @@ def test_panels_of_other_models(tmp_path: Path) -> None:
 
 
 def test_white_space_and_bytes_can_be_read_on_an_axis() -> None:
-    loaded = LoadedModel(opinionated(0, "llama", vocab_size=275, kv_heads=1).float(), byte_tokenizer())
-    ids = loaded.tokenizer.encode_ordinary("x \n\r\t\x07") + loaded.tokenizer.encode_bytes(b"\xe6")
+    tokenizer = byte_tokenizer()
+    loaded = LoadedModel(opinionated(0, "llama", vocab_size=275, kv_heads=1).float(), tokenizer)
+    ids = tokenizer.encode_ordinary("x \n\r\t\x07") + tokenizer.encode_bytes(b"\xe6")
     assert "".join(names(loaded, ids)) == "x␣⏎␍⇥U+0007\\xe6"
 
 
@@ -176,8 +177,7 @@ def test_every_token_has_room_in_a_picture() -> None:
     """At least a sixth of an inch each, however long the text; a short one is drawn larger."""
     for rows, columns in ((3, 40), (40, 3)):
         may_attend = torch.ones(rows, columns, dtype=torch.bool)
-        names = [["a"] * rows, ["b"] * columns]
-        panel = Panel(CROSS, 1, torch.full((1, rows, columns), 0.1), may_attend, *names)
+        panel = Panel(CROSS, 1, torch.full((1, rows, columns), 0.1), may_attend, ["a"] * rows, ["b"] * columns)
         made = figure([panel], "a title")
         place = made.axes[1].get_position()
         wide, high = place.width * made.get_figwidth(), place.height * made.get_figheight()
