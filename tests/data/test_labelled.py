@@ -1,11 +1,10 @@
 """Labels: what is not one of them is refused, and texts that were cut are counted."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from clearhead.data import DataSettings, TokenizerSettings, build
+from clearhead.data import DataSettings, build
 from clearhead.data.batch import Example
 from clearhead.data.labelled import Labelled, Row, check_labels, mark_texts
 from clearhead.data.pairs import Pairs
@@ -67,25 +66,6 @@ def test_a_file_of_which_no_line_can_be_used_is_refused_with_why(content: str, s
     (tmp_path / "a.tsv").write_text(content)
     with pytest.raises(InputError, match=said):
         build(DataSettings(labelled=str(tmp_path / "a.tsv")), Characters("ab"))
-
-
-@pytest.mark.parametrize("task", ["copy", "count", "dates", "languages", "masked", "text", "labelled"])
-def test_the_model_that_data_need_is_known_before_they_are_read(task: str, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("abc " * 99)
-    (tmp_path / "a.tsv").write_text("a\tx\nb\ty\n" * 20)
-    files = {"masked": {"text": "a.txt"}, "text": {"text": "a.txt"}, "labelled": {"labelled": "a.tsv"}}.get(task, {})
-    given: dict[str, Any] = {key: str(tmp_path / name) for key, name in files.items()}
-    if task not in ("text", "labelled"):
-        given["task"] = task
-    if task in ("copy", "count", "dates", "languages"):
-        given |= {"examples": 40, "held_out": 10}
-    if task in ("dates", "languages"):
-        given["locales"] = ("de", "sv")
-    settings = DataSettings(**given)
-    kind, head = settings.model_kind()
-    data = build(settings, asked=TokenizerSettings(kind=None if task in ("copy", "count") else "characters")).train
-    assert kind == data.kind
-    assert head == getattr(data, "head", {})
 
 
 def test_an_example_of_a_task_has_a_number_from_one() -> None:

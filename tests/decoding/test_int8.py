@@ -39,7 +39,7 @@ def test_few_rows_and_many_are_the_same_product(rows: int, bias: bool) -> None:
 
 def test_machine_code_is_kept_for_the_next_process() -> None:
     pytest.importorskip("numba")
-    assert compiled().stats.cache_path  # type: ignore[attr-defined]
+    assert compiled.__wrapped__().stats.cache_path  # type: ignore[attr-defined]
 
 
 def test_the_loop_as_read() -> None:

@@ -115,7 +115,7 @@ def test_numba_is_asked_only_when_it_pays(tokenizer: BytePair, monkeypatch: pyte
 
 def test_machine_code_is_kept_for_the_next_process() -> None:
     pytest.importorskip("numba")
-    assert compiled.compiled().stats.cache_path  # type: ignore[attr-defined]
+    assert compiled.compiled.__wrapped__().stats.cache_path  # type: ignore[attr-defined]
 
 
 def test_the_compiled_loop_as_read() -> None:

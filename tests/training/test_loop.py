@@ -17,7 +17,7 @@ from clearhead.data.batch import IGNORE, Batch
 from clearhead.errors import InputError
 from clearhead.training.config import TrainingSettings
 from clearhead.training.distributed import Ranks
-from clearhead.training.loop import Loop, Objective, Progress, seed_of
+from clearhead.training.loop import GROWTH, Loop, Objective, Progress, seed_of
 from clearhead.training.optimizer import build_optimizers
 from clearhead.training.report import Metrics, read_metrics
 from clearhead.training.validate import Validation, evaluate
@@ -115,6 +115,11 @@ def test_a_non_finite_gradient_stops_before_the_update(bad: float) -> None:
 def poison(loop: Loop, bad: float) -> None:
     with torch.no_grad():
         loop.model.get_parameter("decoder.norm.weight")[0] = bad
+
+
+def test_float16_begins_with_the_scale_of_torch_and_raises_it_as_often() -> None:
+    theirs = torch.amp.GradScaler("cpu")
+    assert (Progress().scale, GROWTH) == (theirs.get_scale(), theirs.get_growth_interval())
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])

@@ -40,11 +40,6 @@ def test_float32_warns_of_nothing(recwarn: pytest.WarningsRecorder) -> None:
     assert [str(one.message) for one in recwarn] == []
 
 
-def test_float16_begins_with_the_scale_of_torch_and_raises_it_as_often() -> None:
-    theirs = torch.amp.GradScaler("cpu")
-    assert (Progress().scale, GROWTH) == (theirs.get_scale(), theirs.get_growth_interval())
-
-
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_every_precision_computes_in_its_type(precision: str) -> None:
     loop = Loop(small.model(), small.splits().train, settings(steps=1, precision=precision))
