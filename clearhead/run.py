@@ -72,8 +72,11 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The tables of config.toml as plain dictionaries."""
-        return read_toml(self.path / CONFIG)
+        """The tables of config.toml as plain dictionaries; without that of the model it is not what was written."""
+        tables = read_toml(self.path / CONFIG)
+        if not isinstance(tables.get("model"), dict):
+            raise InputError(f"{self.path / CONFIG}: no [model] in it, so it is not what the run was begun with")
+        return tables
 
     @cached_property
     def model_config(self) -> "ModelConfig":

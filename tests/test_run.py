@@ -208,6 +208,13 @@ def test_nesting_without_end_is_no_traceback(folder: Path) -> None:
         _ = Run(folder).settings
 
 
+@pytest.mark.parametrize("content", ["", "[training]\nsteps = 3\n", "model = 3\n"])
+def test_settings_without_a_model_are_those_of_no_run(content: str, folder: Path) -> None:
+    (folder / "config.toml").write_text(content)
+    with pytest.raises(InputError, match=r"config\.toml: no \[model\] in it"):
+        _ = Run(folder).settings
+
+
 def test_weights_that_do_not_fit_the_configuration_are_named(folder: Path) -> None:
     other = to_dict(configure("tiny", vocab_size=12, d_model=8, heads=2, d_ff=16, encoder_layers=1, decoder_layers=1))
     write_whole(folder / "config.toml", tomli_w.dumps({"model": other}))

@@ -85,7 +85,9 @@ def trials(small: bool) -> Iterator[Trial]:
         for kind in KINDS[:1] if small else KINDS:
             folder = Path(name) / kind
             prepare(folder, kind)
-            yield from list(cases(Bench(folder, {}), kind))[:: 43 if small else 1]
+            every = list(cases(Bench(folder, {}), kind))
+            once_missed = [one for one in every if "about.json: unreadable: data look" in one.case]
+            yield from every[::43] + once_missed if small else every
 
 
 def cases(bench: Bench, kind: str) -> Iterator[Trial]:

@@ -33,6 +33,7 @@ QUICK = ("translate", "score", "checkpoints", "train", "tokenizer encode")  # fo
 DESCRIBE = (
     "plan",
     "data look",
+    "data prepare",
     "shapes",
     "profile",
     "tokenizer decode",

@@ -20,7 +20,7 @@ from clearhead.data.labelled import Row, read_rows
 from clearhead.data.parallel import PairRow, hold_out, read_pairs
 from clearhead.data.seen import Seen
 from clearhead.data.settings import DataSettings, entries
-from clearhead.data.store import Store, Writer, alone, known_digest, opened, sum_of
+from clearhead.data.store import ABOUT, Store, Writer, alone, cache_folder, known_digest, opened, sum_of
 from clearhead.data.text import Piece, read_text
 from clearhead.errors import InputError
 from clearhead.tokenizer.corpus import in_order
@@ -212,7 +212,8 @@ def prepared(
             if corpus.describe() != described:
                 raise InputError(f"{corpus.files} changed while it was read: run the command again")
             store = opened(key)
-    assert store is not None
+    if store is None:
+        raise InputError(f"cannot read {cache_folder() / 'stores' / key / ABOUT}, though it was just written")
     return store
 
 

@@ -4,7 +4,7 @@ Where our own byte-pair encoding gives the same ids it is taken; everything else
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -150,18 +150,41 @@ def around(processor: Any, path: Path) -> tuple[tuple[int, ...], tuple[int, ...]
     """What a post-processor puts before and after a text."""
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
-    for step in (processor or {}).get("processors", [processor] if processor else []):
-        if step["type"] == "TemplateProcessing":
-            ids = [step["special_tokens"][one["SpecialToken"]["id"]]["ids"] if "SpecialToken" in one else None
-                   for one in step["single"]]  # fmt: skip
-            place = ids.index(None)
-            before = (*(n for part in ids[:place] for n in part or ()), *before)
-            after = (*after, *(n for part in ids[place + 1 :] for n in part or ()))
-        elif step["type"] in ("BertProcessing", "RobertaProcessing"):
-            before, after = (step["cls"][1], *before), (*after, step["sep"][1])
-        elif step["type"] != "ByteLevel":
-            raise InputError(f"{path}: its post-processor {step['type']!r} cannot be followed")
+    steps = processor.get("processors", processor) if isinstance(processor, Mapping) else processor
+    many: list[Any] = steps if isinstance(steps, list) else [steps] if steps else []
+    for step in many:
+        kind = step.get("type") if isinstance(step, Mapping) else step
+        if kind not in (*PLACED, "ByteLevel"):
+            raise InputError(f"{path}: its post-processor {kind!r} cannot be followed")
+        try:
+            first, last = PLACED[kind](step) if kind in PLACED else ((), ())
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise InputError(f"{path}: its post-processor {kind!r} is damaged: {error!r}") from None
+        before, after = (*first, *before), (*after, *last)
+    if not all(type(number) is int for number in (*before, *after)):
+        raise InputError(f"{path}: what its post-processor puts around a text are no ids: {before} and {after}")
     return before, after
+
+
+def _template(step: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of "<s> $A </s>", the ids on the left and on the right of the text."""
+    ids = [step["special_tokens"][one["SpecialToken"]["id"]]["ids"] if "SpecialToken" in one else None
+           for one in step["single"]]  # fmt: skip
+    place = ids.index(None)
+    return tuple(n for part in ids[:place] for n in part or ()), tuple(
+        n for part in ids[place + 1 :] for n in part or ()
+    )
+
+
+def _of_bert(step: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return (step["cls"][1],), (step["sep"][1],)
+
+
+PLACED: dict[Any, Callable[[Mapping[str, Any]], tuple[tuple[int, ...], tuple[int, ...]]]] = {
+    "TemplateProcessing": _template,
+    "BertProcessing": _of_bert,
+    "RobertaProcessing": _of_bert,
+}
 
 
 def _name(token: Any) -> str | None:

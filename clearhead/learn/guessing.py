@@ -61,18 +61,70 @@ ONLY = {
     "S = T": Likely("axis-swapped", "queries and keys are mistaken for each other somewhere"),
     "nothing is padded": Likely("padding-ignored", "the padding gets in somewhere"),
 }
+# part and situation: what is behind it where everything before was right, and no known mistake agrees
+OVERFLOW = Likely(
+    "softmax-overflow",
+    "right for small numbers: the exponential of hundreds is infinite, and of hundreds below zero it is 0; take each "
+    "row's own largest number away first, as torch.softmax and log_softmax do",
+)
+SITUATIONS = {
+    ("attention", "scores of hundreds"): OVERFLOW,
+    ("attention", "scores of hundreds, in float32"): OVERFLOW,
+    ("masked_attention", "scores of hundreds"): OVERFLOW,
+    ("MultiHeadAttention", "scores of hundreds"): OVERFLOW,
+    ("loss", "logits of hundreds"): OVERFLOW,
+    ("masked_attention", "a query of zeros"): Likely(
+        "zero-taken-for-hidden",
+        "scores that are exactly zero are taken for hidden: hide by the mask, not by the number",
+    ),
+    ("masked_attention", "all scores far below zero"): Likely(
+        "mask-value", "a hidden score must be below every score that may be seen, however low these are: −∞"
+    ),
+    ("masked_attention", "hidden keys of large scores"): Likely(
+        "mask-value", "hidden keys get in where their scores are large: a hidden score is −∞ before the softmax"
+    ),
+    ("MultiHeadAttention", "twice, on different sequences"): Likely(
+        "stale-state", "the first call is right, the second is not: something is kept between them"
+    ),
+    ("LayerNorm", "variance about 1e-6"): Likely(
+        "norm-epsilon", "right but where the variance is small, where ε speaks: once, under the root, 1e-5"
+    ),
+    ("LayerNorm", "one token of equal features"): Likely(
+        "norm-epsilon", "right but where the variance is zero, where only ε is left under the root"
+    ),
+    ("loss", "with smoothing"): Likely(
+        "label-smoothing",
+        "right without smoothing; with it the label keeps 1 − ε, and ε is spread evenly over all V tokens",
+    ),
+    ("update", "one update, a long gradient"): Likely(
+        "clip-other-length", "right for a short gradient; a long one is cut to length max_norm before the step"
+    ),
+    ("update", "three updates by an optimizer with momentum"): Likely(
+        "optimizer-bypassed", "right for plain gradient descent only: the step is the optimizer's own, with its memory"
+    ),
+    ("greedy", "at most 3 tokens"): Likely(
+        "longest-off", "right where rows end by themselves; `longest` counts the tokens that are written, without bos"
+    ),
+    ("step", "step after step"): Likely(
+        "cache-contents",
+        "the first step is right, a later one is not: what earlier steps left is missing, or not in its place",
+    ),
+    ("step", "in turns with another request"): Likely(
+        "cache-shared", "one request at a time is right, two in turns are not: something is kept outside of `cache`"
+    ),
+}
 PARAMETERS = Likely(
     "weights-mismatch",
     "the module has other parameters than were given: their names and shapes stay, so that weights can be copied",
 )
 
 
-def guess(kind: str, only: str, error: BaseException | None) -> tuple[Likely, ...]:
-    """A cause by its pattern, or none."""
+def guess(kind: str, only: str, error: BaseException | None, place: tuple[str, str] = ("", "")) -> tuple[Likely, ...]:
+    """A cause by its pattern, or none; `place` is the part, and the situation in which it was wrong first."""
     if isinstance(error, Misfit):
         return (PARAMETERS,) if error.parameters else ()
     if kind == "runs":
         said = f"{type(error).__name__}: {error}"
         return tuple(likely for pattern, likely in ERRORS.items() if re.search(pattern, said, re.DOTALL))[:1]
-    found = KINDS.get(kind) or ONLY.get(only)
+    found = KINDS.get(kind) or SITUATIONS.get(place) or ONLY.get(only)
     return () if found is None else (found,)

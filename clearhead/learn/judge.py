@@ -68,14 +68,18 @@ def check(exercise: str | Exercise, *parts: Any, **named: Any) -> Verdict:
             return replace(verdict, right=tuple(right), seconds=time.perf_counter() - started)
         right.append(part)
     names = {**our_parts(chosen), **given}
-    message = f"{chosen.name}: passed" if len(right) == len(chosen.parts) else f"{', '.join(right)}: right"
+    whole = len(right) == len(chosen.parts)
+    try:
+        picture = chosen.picture(names) if chosen.picture and whole else ""
+    except Exception as error:  # it is one call more, with other arguments
+        return fails(chosen, chosen.parts[-1], error, given[chosen.parts[-1]])
     return Verdict(
         chosen.name,
         PASSED,
-        message=message,
+        message=f"{chosen.name}: passed" if whole else f"{', '.join(right)}: right",
         right=tuple(right),
         remarks=remarks(chosen, names),
-        picture=chosen.picture(names) if chosen.picture and len(right) == len(chosen.parts) else "",
+        picture=picture,
         seconds=time.perf_counter() - started,
     )
 
@@ -164,10 +168,7 @@ def try_properties(
         try:
             evidence = property.ask(Run(names, our_parts(exercise), Sizes(property.sizes), SEED))
         except Exception as error:
-            line = raised_at(error, written)
-            message = MESSAGES["runs"].format(part=part)
-            likely = guess("runs", "", error)
-            return Verdict(exercise.name, WRONG, part, "runs", message, got=show(error), likely=likely, line=line)
+            return fails(exercise, part, error, written)
         if evidence is not None:
             likely, mistakes = rank(exercise, part, names, trials, theirs, SEED)
             return Verdict(
@@ -183,6 +184,20 @@ def try_properties(
                 line=point_at(written, mistakes, f"{part}.__init__" in exercise.written),
             )
     return None
+
+
+def fails(exercise: Exercise, part: str, error: Exception, written: Any) -> Verdict:
+    """The verdict on a part that raised an error where it was called for something else than a trial."""
+    return Verdict(
+        exercise.name,
+        WRONG,
+        part,
+        "runs",
+        MESSAGES["runs"].format(part=part),
+        got=show(error),
+        likely=guess("runs", "", error),
+        line=raised_at(error, written),
+    )
 
 
 def explain(
@@ -219,7 +234,8 @@ def explain(
     line = raised_at(error, written) if error is not None and misfit is None else None
     if line is not None:
         likely, mistakes = by_line(likely, mistakes, line)
-    guessed = guess(kind, only, error)
+    harmful = "arguments" if kind == "values" and outcome.changed else kind  # the likeliest reason for wrong values
+    guessed = guess(harmful, only, error, (part, trial.what))
     if guessed and guessed[0].id in SURE:
         likely = guessed
     return Verdict(

@@ -116,7 +116,7 @@ def ask_properties(
         except Exception:  # as the doctor has it: not armed, so it says nothing
             continue
         asked.add(property.finding.partition(".")[0])
-        if evidence is not None:
+        if evidence is not None and not property.finding.startswith("remark."):
             found[property.finding] = evidence
             says[property.finding] = property.message
     return found, asked - {id.partition(".")[0] for id in found}, says

@@ -10,7 +10,7 @@ from clearhead.disk import make_folder, write_whole
 from clearhead.errors import InputError
 from clearhead.learn.exercise import Exercise
 from clearhead.learn.exercises import course, file_names
-from clearhead.learn.folder import MOST_CHANGED, PASSED, PROGRESS, Folder, changed_lines, read_course
+from clearhead.learn.folder import MOST_CHANGED, PASSED, PROGRESS, Folder, changed_lines, parse, read_course
 from clearhead.learn.process import Checker, Progress
 from clearhead.learn.source import change, source_of, write_file
 from clearhead.learn.verdict import WRONG, Verdict
@@ -21,7 +21,9 @@ def start(path: Path, teacher: Path | None = None) -> Folder:
     known = list(course())
     title, order = ("", known) if teacher is None else read_course(teacher, known)
     if (path / PROGRESS).exists():
-        raise InputError(f"{path} is such a folder already: cd {path} && clearhead learn")
+        there = parse(path)
+        if there.records or (there.title, there.order) != (title, order):  # else nobody has begun: the same once more
+            raise InputError(f"{path} is such a folder already: cd {path} && clearhead learn")
     make_folder(path)
     for name in order:
         file = path / file_names()[name]

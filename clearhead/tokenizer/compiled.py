@@ -43,7 +43,7 @@ def _rank(left: int, right: int, keys: "Array", ranks: "Array", shift: int) -> A
 
 def merge_all(symbols: "Array", ends: "Array", keys: "Array", ranks: "Array", made: "Array", shift: int) -> "Array":
     """Merge each word, in place and closed up; `ends` says where each ends, what comes back where it ends then."""
-    waiting = np.empty(LONGEST + 1, np.int64)  # the rank of each symbol with the next
+    waiting = np.empty(LONGEST, np.int64)  # the rank of each symbol with the next
     merged_ends = np.empty_like(ends)
     start = filled = 0
     for number in range(len(ends)):

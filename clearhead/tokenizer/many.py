@@ -37,6 +37,13 @@ class PairTable:
     shift: int  # how far a hash is moved to the right to be a slot
     never: int  # the rank of a pair that was not learned
 
+    @property
+    def kind(self) -> "type[np.int32 | np.int64]":
+        """Integers that hold a rank and, in the ten bits below it, a place: 32 bits are faster."""
+        import numpy as np
+
+        return np.int32 if self.never < 1 << 21 else np.int64
+
 
 def pair_table(merges: Merges) -> PairTable:
     import numpy as np
@@ -104,13 +111,12 @@ def _merge_columns(columns: "Array", table: PairTable) -> "Array":
     import numpy as np
 
     length, width = columns.shape
-    kind = np.int32 if table.never < 1 << 21 else np.int64
-    rows = np.arange(length + 1, dtype=kind)[:, None]
+    rows = np.arange(length + 1, dtype=table.kind)[:, None]
     # the last row is below all words: no symbol is there, and so it is part of no pair
     symbols = np.vstack([columns, np.full((1, width), -1, np.int32)])
     after = np.where(rows + 1 < (columns >= 0).sum(0), rows + 1, length)
     before = np.repeat(np.where(rows > 0, rows - 1, length), width, 1)
-    keys = np.full((length + 1, width), table.never << 10, kind)
+    keys = np.full((length + 1, width), table.never << 10, table.kind)
     keys[:-1] = _find(symbols[:-1].ravel(), symbols[1:].ravel(), table).reshape(length, width) << 10
     keys |= rows  # the lowest is that of the lowest rank, and of those the leftmost
     result, owners = np.full_like(columns, -1), np.arange(width)
@@ -155,7 +161,7 @@ def _find(left: "Array", right: "Array", table: PairTable) -> "Array":
     wanted = left.astype(np.int64) << SYMBOL_BITS | right
     slots = _slots(wanted, table.shift)
     found = table.keys[slots]
-    ranks = np.where(found == wanted, table.ranks[slots], table.never)
+    ranks = np.where(found == wanted, table.ranks[slots], table.never).astype(table.kind, copy=False)
     ranks[wanted < 0] = table.never
     searching = np.nonzero((found != wanted) & (found >= 0) & (wanted >= 0))[0]
     while len(searching):

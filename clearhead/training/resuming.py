@@ -20,7 +20,7 @@ from clearhead.data.store import digest, known_digest
 from clearhead.disk import write_whole
 from clearhead.errors import InputError, require
 from clearhead.reading import SETTINGS, parse_json, read_whole
-from clearhead.run import DATA_FILES
+from clearhead.run import DATA_FILES, TOKENIZER
 from clearhead.training.config import Recipe
 from clearhead.training.loop import Progress
 
@@ -49,8 +49,10 @@ def refuse_changes(
         if key in TOKENIZERS and key in (files or ()):
             continue
         if key.startswith(SAME) and not key.startswith(FREE):
+            sized = key.endswith("vocab_size")
+            why = f", which is the size of its {TOKENIZER} unless it is set" if sized else ""
             raise InputError(
-                f"{where} was begun with {key} = {_shown(before, key)}, now it is {_shown(now, key)}; "
+                f"{where} was begun with {key} = {_shown(before, key)}, now it is {_shown(now, key)}{why}; "
                 "give the old value, or another --run folder for a new run"
             )
         lines.append(f"{key} was {_shown(before, key)}, from now on it is {_shown(now, key)}")

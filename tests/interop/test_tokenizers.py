@@ -9,7 +9,8 @@ import pytest
 import transformers
 
 import clearhead
-from clearhead.interop.tokenizers import read_tokenizers
+from clearhead.errors import InputError
+from clearhead.interop.tokenizers import around, read_tokenizers
 from clearhead.tokenizer import BytePair, Tokenizer, load
 from clearhead.tokenizer.delegated import Delegated
 from tests.interop import folders
@@ -126,3 +127,29 @@ def test_refusals(tmp_path: Path) -> None:
         (tmp_path / "tokenizer.model").write_bytes(damaged)
         with pytest.raises(clearhead.InputError, match=r"tokenizer\.model"):
             read_tokenizers(tmp_path, {})
+
+
+TEMPLATE = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+    "special_tokens": {"<s>": {"ids": [1]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ({"special_tokens": {}}, "None cannot be followed"),
+        ("all of it", "'all of it' cannot be followed"),
+        ({**TEMPLATE, "type": ["x"]}, r"\['x'\] cannot be followed"),
+        ({**TEMPLATE, "special_tokens": {}}, "'TemplateProcessing' is damaged: KeyError"),
+        ({**TEMPLATE, "single": []}, "'TemplateProcessing' is damaged: ValueError"),
+        ({**TEMPLATE, "special_tokens": {"<s>": {"ids": ["a"]}}}, "are no ids"),
+        ({"type": "BertProcessing", "cls": [], "sep": ["x", 2]}, "'BertProcessing' is damaged: IndexError"),
+    ],
+)
+def test_a_damaged_post_processor_is_refused_by_name(step: Any, said: str) -> None:
+    assert around(TEMPLATE, Path("t.json")) == ((1,), ())
+    for processor in (step, {"processors": [TEMPLATE, step]}):
+        with pytest.raises(InputError, match=rf"^t\.json: .*{said}"):
+            around(processor, Path("t.json"))

@@ -19,14 +19,17 @@ from clearhead.learn.source import names_defined
 from clearhead.learn.verdict import Verdict
 
 FOLDER = Path(__file__).parent / "answers"
-HEAD = re.compile(r"^# ---- (right|wrong)( \(held out\)| \(later\)| \(fresh\))?: (.*)$", re.MULTILINE)
+HEAD = re.compile(
+    r"^# ---- (right|wrong)( \(held out\)| \(later\)| \(fresh\)| \(blind\)| \(blind 2\)| \(blind 3\))?: (.*)$",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
 class Answer:
     exercise: str
     right: bool
-    apart: str  # "held out", "later", "fresh" or nothing
+    apart: str  # "held out", "later", "fresh", "blind", "blind 2", "blind 3" or nothing
     causes: tuple[str, ...]
     title: str
     code: str

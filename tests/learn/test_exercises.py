@@ -4,15 +4,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from clearhead.learn.exercise import Exercise
 from clearhead.learn.exercises import course, file_names
+from clearhead.learn.guessing import SITUATIONS
 from clearhead.learn.judge import SEED, check
 from clearhead.learn.likely import rank, right_outcome, variant, wrong_outcome
 from clearhead.learn.load import load_exercise
 from clearhead.learn.source import our_parts, write_file
 from clearhead.learn.trying import difference
 from clearhead.learn.verdict import PASSED, UNWRITTEN
+from clearhead.transformer import LayerNorm
 from tests.learn.answers import Answer, everything, judge, read
 
 EXERCISES = list(course().values())
@@ -76,7 +79,9 @@ def test_a_mistake_is_told_as_itself(exercise: Exercise, index: int) -> None:
         assert verdict.part == mistake.part, str(verdict)
         likely = verdict.likely
     assert likely
-    assert likely[0].id == mistake.id, likely
+    # two mistakes may raise the same error: then the line tells them apart, which a text without a file has not
+    tied = 2 if outcomes and outcomes[0].error is not None else 1
+    assert mistake.id in [one.id for one in likely[:tied]], likely
 
 
 @pytest.mark.parametrize("answer", [answer for answer in ANSWERS if answer.right], ids=str)
@@ -109,3 +114,18 @@ def test_an_exercise_has_what_it_needs(exercise: Exercise) -> None:
     assert sum(not answer.right for answer in answers) >= 6
     assert sum(answer.right for answer in answers) >= 3
     assert len(exercise.hints) == 3
+
+
+def test_situations_that_are_guessed_from_are_tried() -> None:
+    tried = {(trial.part, trial.what) for exercise in EXERCISES for trial in exercise.trials}
+    assert tried >= set(SITUATIONS)
+
+
+def test_an_unknown_mistake_is_guessed_from_where_it_shows() -> None:
+    def twice(self: LayerNorm, x: Tensor) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / (centred.square().mean(-1, keepdim=True) + 2e-5).sqrt() * self.weight + self.bias
+
+    verdict = check("layers", LayerNorm=type("Twice", (LayerNorm,), {"forward": twice}))
+    assert [likely.id for likely in verdict.likely] == ["norm-epsilon"]
+    assert "once, under the root" in verdict.likely[0].say

@@ -37,6 +37,10 @@ def test_every_exercise_gets_a_file(tmp_path: Path) -> None:
     folder = start(tmp_path / "mine")
     assert {path.name for path in folder.path.iterdir()} == {*file_names().values(), PROGRESS}
     assert read_folder(folder.path) == folder
+    (folder.path / file_names()["masks"]).unlink()  # as after a disk that was full
+    assert start(tmp_path / "mine") == folder
+    assert (folder.path / file_names()["masks"]).exists()
+    folder.open_current()
     with pytest.raises(InputError, match="already"):
         start(tmp_path / "mine")
 

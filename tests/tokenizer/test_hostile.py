@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from clearhead.errors import InputError
 from clearhead.tokenizer import Integers, load, split, train
@@ -114,6 +116,21 @@ def test_gpt2_files_want_whole_numbers(tmp_path: Path) -> None:
     (tmp_path / "merges.txt").write_text("")
     with pytest.raises(InputError, match=r"vocab\.json: the id of 'a' is '0'"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("number", ["0", 1.0, True, None, -1, 1 << 24])
+def test_pieces_that_are_numbered_anew_want_whole_numbers(number: Any, tmp_path: Path) -> None:
+    """As a run keeps Marian's: a tokenizer of `tokenizers`, and a vocabulary that counts otherwise than it does."""
+    whole = json.loads(Tokenizer(WordLevel({"a": 0, "b": 1}, unk_token="a")).to_str())
+    wrapped = {"clearhead": "tokenizers", "vocabulary": {"a": 5, "b": number}, "tokenizer": whole}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(wrapped))
+    with pytest.raises(
+        InputError, match=rf"tokenizer\.json: the id of 'b' is {number!r}, and a whole number is wanted"
+    ):
+        load(tmp_path)
+    wrapped["vocabulary"] = {"a": 5, "b": (1 << 24) - 1}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(wrapped))
+    assert load(tmp_path).encode("b") == [(1 << 24) - 1]
 
 
 @pytest.mark.parametrize("pattern", ["(?:a|a)*b", "(?:a|aa)+c", "(?=(?:a|a)*b)a"])

@@ -41,9 +41,11 @@ def test_a_post_processor_that_adds_nothing_is_passed_over(
 def test_added_tokens_that_overlap_are_looked_for_in_an_order(content: dict[str, Any], tmp_path: Path) -> None:
     """tokenizers looks for those that are not normalized first, so that a shorter one wins over a longer one."""
     path = tmp_path / "tokenizer.json"
-    for text, normalized in (("<pad><", False), ("<pad><", True), ("pad", True), ("a<", True), (">b", True)):
-        clash = {**content["added_tokens"][0], "id": 264, "content": text, "normalized": normalized}
-        rest = [{**token, "normalized": not normalized} for token in content["added_tokens"]]
+    early, late = (False, True), (True, False)
+    whole = (("<pad><", early), ("<pad><", late), ("pad", late))
+    for text, flags in (*whole, (">x", early), ("x<", early), (">x", late), ("x<", late)):
+        clash = {**content["added_tokens"][0], "id": 264, "content": text, "normalized": flags[0]}
+        rest = [{**token, "normalized": flags[1]} for token in content["added_tokens"]]
         path.write_text(json.dumps({**content, "added_tokens": [*rest, clash]}))
         with pytest.raises(InputError, match=r"the added tokens .* overlap"):
             load(path)

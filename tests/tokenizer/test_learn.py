@@ -192,6 +192,8 @@ def test_what_cannot_be_learned_is_refused(tmp_path: Path) -> None:
         train(["text"], 300, special=["<s>", "<s>"])
     with pytest.raises(InputError, match="special token is empty"):
         train(["text"], 300, special=[""])
+    with pytest.raises(InputError, match=r"the special token '<\\ud800>' has a lone surrogate"):
+        train(["text"], 300, special=["<\ud800>"])
     with pytest.raises(InputError, match="texts is one string"):
         train("text", 300)
     with pytest.raises(InputError, match=r"cannot read .*absent: No such file"):

@@ -1,6 +1,7 @@
 """Many words merged at once give what the plain loop gives one by one: in numpy, and compiled where numba is."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,6 +61,23 @@ def test_the_longest_words(tokenizer: BytePair, road: str) -> None:
     words = [b"a" * LONGEST, b"ab" * (LONGEST // 2), "日".encode() * (LONGEST // 3), b"x", b"b" * 127]
     found = merge_many(words, tokenizer._alphabet, pair_table(tokenizer._merges))
     assert found == [plainly(tokenizer, word) for word in words]
+
+
+def test_every_pair_of_a_large_vocabulary_is_found(road: str) -> None:
+    """Some want the same slot of the hash table, and one of them lies in the next free one."""
+    pairs = [(bytes([left]), bytes([right])) for left in range(97, 123) for right in range(256)]
+    vocabulary = {bytes([byte]): byte for byte in range(256)}
+    vocabulary |= {left + right: 256 + rank for rank, (left, right) in enumerate(pairs)}
+    other = BytePair(vocabulary, pairs, {})
+    found = merge_many([left + right for left, right in pairs], other._alphabet, pair_table(other._merges))
+    assert found == [chr(256 + rank) for rank in range(len(pairs))]
+
+
+@pytest.mark.parametrize("count", [(1 << 21) - 1, 1 << 21])
+def test_as_many_merges_as_32_bits_can_rank_and_one_more(count: int, tokenizer: BytePair, road: str) -> None:
+    words = [b"the", b"other", "日本語".encode()]
+    table = replace(pair_table(tokenizer._merges), never=count)
+    assert merge_many(words, tokenizer._alphabet, table) == [plainly(tokenizer, word) for word in words]
 
 
 def test_a_batch_is_its_texts_one_by_one(tokenizer: BytePair, road: str) -> None:

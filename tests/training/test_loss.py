@@ -57,6 +57,13 @@ def test_fused_never_holds_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert largest.numbers == 50 * 8  # the weight's gradient; all logits would be 40 * 50
 
 
+def test_fused_holds_16_megabytes_of_logits_at_once() -> None:
+    hidden, weight = torch.randn(5_000, 8), torch.randn(1_000, 8)
+    with Largest() as largest:
+        fused_cross_entropy(hidden, weight, None, torch.randint(0, 1_000, (5_000,)))
+    assert 16_000_000 < 4 * largest.numbers <= 1 << 24
+
+
 def test_neither_does_validation_while_it_looks_for_the_first_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loss_module, "PIECE", 4 * 500)
     sizes = {"d_model": 16, "heads": 2, "d_ff": 32, "decoder_layers": 1, "encoder_layers": 0, "kind": "decoder"}

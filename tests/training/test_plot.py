@@ -44,9 +44,8 @@ def test_a_smoothed_training_loss_has_a_panel_of_its_own_with_its_floor() -> Non
         "validation, without label smoothing and dropout; lowest 0.125 at step 30": [0.25, 0.125]
     }
     assert (rates.get_ylabel(), norms.get_ylabel()) == ("learning rate", "gradient norm")
-    for panel, key in ((rates, "rate"), (norms, "norm")):
-        (line,) = panel.lines
-        assert (list(line.get_xdata()), list(line.get_ydata())) == ([10, 20, 30], [row[key] for row in ROWS])
+    drawn = [[list(zip(*line.get_data(), strict=True)) for line in axes.lines] for axes in (rates, norms)]
+    assert drawn == [[[(10, 0.1), (20, 0.2), (30, 0.1)]], [[(10, 1.0), (20, 0.5), (30, 0.4)]]]
 
 
 def test_plain_losses_share_a_panel() -> None:

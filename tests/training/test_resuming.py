@@ -21,7 +21,7 @@ from clearhead.training.config import Recipe, TrainingSettings, load_recipe
 from clearhead.training.distributed import Ranks
 from clearhead.training.loop import Objective, Progress
 from clearhead.training.report import Log
-from clearhead.training.resuming import continue_with, flat, refuse_changes
+from clearhead.training.resuming import continue_with, flat, refuse_changed_files, refuse_changes
 from clearhead.training.session import Outcome, compare_average, train
 from clearhead.training.validate import Validation
 from tests.training import small
@@ -42,6 +42,9 @@ def test_a_run_keeps_what_it_is() -> None:
     ):
         with pytest.raises(InputError, match=rf"runs/a was begun with {change.split('=')[0]} = .*, now it is"):
             refuse_changes(old, now(change), Path("runs/a"))
+    other = {**old, "model": {**old["model"], "vocab_size": 9}}
+    with pytest.raises(InputError, match=r"now it is 9, which is the size of its tokenizer.json unless it is set"):
+        refuse_changes(old, other, Path("runs/a"))
     told = refuse_changes(old, now("training.clip=2.5", "training.patience=3"), Path("runs/a"))
     assert told == [
         "training.clip was 1.0, from now on it is 2.5",
@@ -55,6 +58,20 @@ def test_flat_names_every_value_by_its_path() -> None:
 
 def log(run: Path) -> str:
     return (run / "train.log").read_text()
+
+
+def test_what_became_of_each_file_is_told() -> None:
+    def files(**sums: str) -> dict[str, list[dict[str, Any]]]:
+        return {"data.text": [{"path": name, "size": 9, "time": 1, "sha256": one} for name, one in sums.items()]}
+
+    before, where = files(a="0", b="1", c="2"), Path("runs/a")
+    assert refuse_changed_files(before, before, where) == []
+    assert refuse_changed_files(before, files(a="0", d="1", e="3"), where) == [
+        "data.text: b is now d, byte for byte the same",
+        "data.text: e is new",
+        "data.text: c is no longer part of it",
+    ]
+    assert refuse_changed_files(files(a="0"), {}, where) == ["data.text: a is no longer part of it"]
 
 
 def test_what_may_change_goes_on_with_a_line_in_the_log(tmp_path: Path) -> None:
@@ -121,13 +138,6 @@ def test_a_changed_file_is_named_and_a_grown_one_begins_an_epoch(folder: Path) -
     assert "the best one is looked for from here on" in said  # the held-out part is another
     assert (outcome.progress.epoch, outcome.progress.batch) == (1, 2)
     assert len(outcome.splits.train) > 100
-
-
-def test_a_file_that_is_no_longer_named_is_told() -> None:
-    one, other = ({"path": path, "size": 1, "time": 1, "sha256": path} for path in ("a.txt", "b.txt"))
-    before = {"data.text": [one, other], "tokenizer.path": [one]}
-    told = resuming.refuse_changed_files(before, {"data.text": [one]}, Path("runs/a"))
-    assert told == ["data.text: b.txt is no longer part of it"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Beginning from weights: what fits is taken, tokens are matched by what they spell, and the rest is said."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,14 @@ import torch
 
 from bench.faults.hostile import tensors
 from clearhead.data import DataSettings, TokenizerSettings
-from clearhead.data.labelled import Labelled, Row, mark_texts
 from clearhead.errors import InputError
 from clearhead.model import build, configure
 from clearhead.run import Run
 from clearhead.tokenizer import Characters
 from clearhead.training.config import Recipe, TrainingSettings
-from clearhead.training.distributed import Ranks
 from clearhead.training.loop import Loop
 from clearhead.training.optimizer import height
-from clearhead.training.report import Log
-from clearhead.training.session import fit_labels, prepare, train
+from clearhead.training.session import train
 from clearhead.training.transfer import copy_rows, fate_lines, take_over, with_body
 from tests.decoding.models import opinionated, write_run
 from tests.training import small
@@ -170,32 +166,6 @@ def test_frozen_layers_stay_and_resuming_is_bit_exact(optimizer: str, tmp_path: 
             assert tensor.equal(theirs[name]), name
         elif name.startswith("encoder.layers.1.") and name.endswith("weight"):
             assert not tensor.equal(theirs[name]), name
-
-
-def test_going_on_keeps_the_labels_in_their_order(tmp_path: Path) -> None:
-    """The recipe need not name them again; else they would be those of the data, sorted."""
-    recipe = replace(labelled(tmp_path, steps=1), model={**small.MODEL, "decoder_layers": 0})
-    recipe = replace(recipe, tokenizer=TokenizerSettings(kind="characters"))
-    begun = replace(recipe, data=replace(recipe.data, labels=("odd", "even")))
-    (tmp_path / "run").mkdir()
-    for one in (begun, recipe):
-        data = prepare(one, tmp_path / "run", Ranks(), Log(None, quiet=True))[0].train
-        assert isinstance(data, Labelled)
-        assert data.labels == ("odd", "even")
-
-
-@pytest.mark.parametrize(("segments", "fits"), [(1, False), (2, True), (3, True)])
-def test_two_texts_need_two_segments(segments: int, fits: bool) -> None:
-    letters = Characters("ab")
-    mark_texts(letters)
-    data = Labelled.of([Row(1, "a", "b", "x"), Row(2, "b", "b", "y")], letters, ["x", "y"], 9, "a.tsv")
-    head = {"kind": "pooled", "classes": 2}
-    config = configure("tiny", kind="encoder", vocab_size=letters.size, head=head, embedding={"segments": segments})
-    if fits:
-        fit_labels(data, config)
-    else:
-        with pytest.raises(InputError, match=r"two texts need model\.embedding\.segments = 2, not 1"):
-            fit_labels(data, config)
 
 
 def test_lower_layers_have_lower_rates() -> None:

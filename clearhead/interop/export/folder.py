@@ -1,11 +1,10 @@
 """A folder that appears whole or not at all: filled under another name, forced to the disk, then renamed."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from clearhead.disk import beside, make_folder, remove, sync, sync_folder
+from clearhead.disk import beside, make_folder, put_in_place, remove, sync, sync_folder
 from clearhead.errors import InputError
 
 
@@ -26,7 +25,7 @@ def appearing_whole(folder: Path, force: bool) -> Iterator[Path]:
     """A folder to write into, which becomes `folder` at the end; if anything fails, all is as it was."""
     made = [place for place in (folder.parent, *folder.parent.parents) if not place.exists()]
     make_folder(folder.parent)
-    temporary, old = beside(folder), beside(folder.with_name(f"old.{folder.name}"))
+    temporary = beside(folder)
     remove(temporary)
     try:
         temporary.mkdir()
@@ -36,22 +35,14 @@ def appearing_whole(folder: Path, force: bool) -> Iterator[Path]:
         for path in temporary.rglob("*"):
             sync(path)
         sync_folder(temporary)
-        if folder.exists():
-            os.rename(folder, old)
-        os.rename(temporary, folder)
-        sync_folder(folder.parent)
+        put_in_place(temporary, folder)
     except OSError as error:
-        if old.exists() and not folder.exists():
-            os.rename(old, folder)
         raise InputError(f"cannot write {folder}: {error.strerror or error}") from None
     finally:
         remove(temporary)
-        if folder.exists():
-            remove(old)
-        else:
-            for place in made:
-                if place.is_dir() and not any(place.iterdir()):
-                    place.rmdir()
+        for place in made:
+            if place.is_dir() and not any(place.iterdir()):
+                place.rmdir()
 
 
 def refuse_strangers(folder: Path, new: Path) -> None:

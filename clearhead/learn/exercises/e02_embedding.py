@@ -28,6 +28,14 @@ def without_zero(sizes: Sizes, draw: Draw) -> tuple[Tensor, Tensor]:
     return tokens.clamp(min=1), table
 
 
+def without_last(sizes: Sizes, draw: Draw) -> tuple[Tensor, Tensor]:
+    """No text has every token of the vocabulary."""
+    tokens, table = tokens_and_table(sizes, draw)
+    if sizes.V < 2:
+        raise ValueError("without the last token there must be another")
+    return tokens.clamp(max=sizes.V - 2), table
+
+
 def long_rows(sizes: Sizes, draw: Draw) -> tuple[Tensor, Tensor]:
     tokens, table = tokens_and_table(sizes, draw)
     return tokens, 20 * table
@@ -77,6 +85,7 @@ EXERCISE = Exercise(
     trials=(
         Trial("embed", tokens_and_table, sizes=SMALL, gradients=False),
         Trial("embed", without_zero, sizes=SMALL, gradients=False, what="without token 0"),
+        Trial("embed", without_last, sizes=SMALL, gradients=False, what="without the last token"),
         Trial("embed", tokens_and_table, sizes=EQUAL, gradients=False),
         Trial("embed", tokens_and_table, sizes={**SMALL, "B": 1, "S": 1}, gradients=False, what="one token"),
         Trial("embed", long_rows, sizes=SMALL, gradients=False, what="a table of long rows"),

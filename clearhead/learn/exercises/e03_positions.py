@@ -11,7 +11,7 @@ from clearhead.learn.mistakes.positions import MISTAKES
 from clearhead.learn.pictures import heat
 
 FEW = {"S": 7, "D": 16}
-LONG = {"S": 1100, "D": 6}  # rows far out, where 16 bits and short tables end
+LONG = {"S": 6000, "D": 6}  # rows far out, where 16 bits and tables of 5,000 rows end
 
 
 def length_and_width(sizes: Sizes, draw: Draw) -> tuple[int, int]:
@@ -94,6 +94,12 @@ def far_rows(run: Run) -> dict[str, Any] | None:
     return {"ends": not shared, "collide": shared}
 
 
+def remembered(run: Run) -> dict[str, Any] | None:
+    """Is a longer or wider table asked for, and that of an earlier call given?"""
+    first = tuple(run.sinusoids(2, 10).shape)
+    return {} if first in (tuple(run.sinusoids(9, 10).shape), tuple(run.sinusoids(2, 14).shape)) else None
+
+
 def picture(parts: Mapping[str, Any]) -> str:
     return heat(parts["sinusoids"](20, 32), "position", "feature: each pair of columns turns more slowly")
 
@@ -110,13 +116,14 @@ EXERCISE = Exercise(
     sinusoids: length S, width D (even) -> (S, D), floating-point (32 bits at least), a row for each position from 0
     column 2i      sin(position / 10000^(2i/D))   i from 0 to D/2 - 1
     column 2i + 1  cos(position / 10000^(2i/D))   of the same angle
-    Any length is asked for: rows beyond 1000 must be right too, to about 1e-3.
+    Any length is asked for: rows beyond 5000 must be right too, to about 1e-3.
     """,
     parts=("sinusoids",),
     trials=(
         few({"S": 3, "D": 6}),
         few(FEW),
         few({"S": 1, "D": 6}, "one position"),
+        few({"S": 7, "D": 6}, "as many positions, and fewer columns"),
         few({"S": 4, "D": 2}, "one pair of columns"),
         few({"S": 6, "D": 6}, "as many positions as columns"),
         Trial("sinusoids", length_and_width, sizes=LONG, gradients=False, what="a long sequence", tolerance=1e-3),
@@ -126,6 +133,7 @@ EXERCISE = Exercise(
         Property("position.rows", "sinusoids", rows_in_order, "the rows begin with another position", sizes=FEW),
         Property("position.pairs", "sinusoids", pairs_on_circles, "two columns of a pair differ in angle", sizes=FEW),
         Property("position.frequencies", "sinusoids", frequencies, "pairs turn at another speed", sizes=FEW),
+        Property("position.remembered", "sinusoids", remembered, "the table of an earlier call is given again"),
         Property("position.far", "sinusoids", far_rows, "rows far out are wrong", sizes=LONG),
     ),
     mistakes=MISTAKES,

@@ -53,14 +53,21 @@ def combined(sizes: Sizes, draw: Draw) -> tuple[Tensor, ...]:
 def loud(sizes: Sizes, draw: Draw) -> tuple[Tensor, ...]:
     """Hidden keys whose scores would be large."""
     q, k, v, mask = padded(sizes, draw)
-    q, k = q.abs() + 1, torch.where(mask.transpose(-1, -2), k, 500.0 + k)
+    q, k = q.abs() + 1, torch.where(mask.transpose(-1, -2), k, 50_000.0 + k)
     return q, k, torch.where(mask.transpose(-1, -2), v, 90 + v), mask
 
 
 def faint(sizes: Sizes, draw: Draw) -> tuple[Tensor, ...]:
     """Keys that may be seen, but whose scores are far below zero."""
     q, k, v, mask = padded(sizes, draw)
-    return q.abs() + 5, -(k.abs() + 90), v, mask
+    return q.abs() + 5, -(k.abs() + 9000), v, mask
+
+
+def silent(sizes: Sizes, draw: Draw) -> tuple[Tensor, ...]:
+    """A query to which all keys are alike: each score is zero."""
+    q, k, v, mask = padded(sizes, draw)
+    q[..., 0, :] = 0
+    return q, k, v, mask
 
 
 def extreme(sizes: Sizes, draw: Draw) -> tuple[Tensor, ...]:
@@ -164,6 +171,7 @@ EXERCISE = Exercise(
         Trial("masked_attention", padded, sizes=ALIKE, what="with a padding mask"),
         Trial("masked_attention", loud, what="hidden keys of large scores", gradients=False),
         Trial("masked_attention", faint, what="all scores far below zero", gradients=False),
+        Trial("masked_attention", silent, what="a query of zeros", gradients=False),
         Trial("masked_attention", extreme, what="scores of hundreds", kind="unstable", gradients=False, tolerance=1e-2),
         Trial(
             "masked_attention",

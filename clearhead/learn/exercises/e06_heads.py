@@ -115,10 +115,12 @@ EXERCISE = Exercise(
         Trial("split_heads", whole, sizes=USUAL, gradients=False),
         Trial("split_heads", whole, sizes=EQUAL, gradients=False),
         Trial("split_heads", whole, sizes={**USUAL, "H": 1}, gradients=False, what="one head"),
+        Trial("split_heads", whole, sizes={**USUAL, "B": 1, "S": 1}, gradients=False, what="one token"),
         Trial("split_heads", random_whole, sizes=USUAL),
         Trial("merge_heads", heads, sizes=USUAL, gradients=False),
         Trial("merge_heads", heads, sizes=EQUAL, gradients=False),
         Trial("merge_heads", heads, sizes={**USUAL, "H": 1}, gradients=False, what="one head"),
+        Trial("merge_heads", heads, sizes={**USUAL, "B": 1, "S": 1}, gradients=False, what="one token"),
         Trial("merge_heads", random_heads, sizes=USUAL),
         Trial(
             "merge_heads",

@@ -1,6 +1,7 @@
 """Residual connections, an encoder layer, and the stack of them."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,9 +49,9 @@ def encoder_layer_in_training(run: Run, x: Tensor) -> Any:
     return run.module("EncoderLayer", run.sizes.D, run.sizes.H, run.sizes.F, ALL).train()(x)
 
 
-def encoder(run: Run, x: Tensor, real: Tensor | None = None) -> Any:
+def encoder(run: Run, x: Tensor, real: Tensor | None = None, layers: int = 3) -> Any:
     """What padding itself becomes is nobody's business, so only real tokens are compared."""
-    module = run.module("Encoder", 3, run.sizes.D, run.sizes.H, run.sizes.F, 0.1)
+    module = run.module("Encoder", layers, run.sizes.D, run.sizes.H, run.sizes.F, 0.1)
     return module(x) if real is None else module(x, real)[real]
 
 
@@ -148,6 +149,7 @@ EXERCISE = Exercise(
         ),
         Trial("Encoder", states, encoder, "all tokens real", SMALL, shown="Encoder(3, …)(x)"),
         Trial("Encoder", with_real, encoder, "some padding", SMALL, shown="Encoder(3, …)(x, real)"),
+        Trial("Encoder", with_real, partial(encoder, layers=1), "one layer", SMALL, shown="Encoder(1, …)(x, real)"),
         Trial(
             "Encoder",
             with_real,

@@ -25,13 +25,13 @@ class Slope(nn.Module):
         return (torch.cat((self.first, self.second)) * self.gradient).sum()
 
 
-def after(updates: int) -> Callable[..., Any]:
-    """Where so many updates by plain gradient descent take the two parameters."""
+def after(updates: int, momentum: float = 0.0) -> Callable[..., Any]:
+    """Where so many updates by gradient descent take the two parameters."""
 
     def call(run: Run, gradient: Tensor, rate: float, max_norm: float) -> list[Tensor]:
         model = Slope(gradient)
         groups: list[dict[str, Any]] = [{"params": [model.first]}, {"params": [model.second], "lr": 0.3}]
-        optimizer = torch.optim.SGD(groups, lr=0.2)
+        optimizer = torch.optim.SGD(groups, lr=0.2, momentum=momentum)
         for number in range(updates):
             run.update(model, optimizer, model.loss(), rate / (number + 1), max_norm)
         return [torch.cat((model.first, model.second)).detach()]
@@ -49,12 +49,12 @@ def at(step: int, width: int, warmup: int, factor: float = 1.0) -> Trial:
     return Trial("noam", lambda sizes, draw: (step, width, warmup, factor), sizes={}, gradients=False)
 
 
-def updates(count: int, what: str, length: float, rate: float, max_norm: float) -> Trial:
+def updates(count: int, what: str, length: float, rate: float, max_norm: float, momentum: float = 0.0) -> Trial:
     shown = (
         f"{'update' if count == 1 else f'{count} times update'}(model, optimizer, loss, rate, max_norm)   {PARAMETERS}"
     )
     make = gradient(length, rate, max_norm)
-    return Trial("update", make, after(count), what, sizes={}, gradients=False, shown=shown)
+    return Trial("update", make, after(count, momentum), what, sizes={}, gradients=False, shown=shown)
 
 
 def picture(parts: Mapping[str, Any]) -> str:
@@ -95,6 +95,7 @@ EXERCISE = Exercise(
         updates(1, "one update, max_norm 3", 10.0, 0.1, 3.0),
         updates(2, "two updates, short gradients", 0.5, 0.1, 2.0),
         updates(3, "three updates, long gradients", 10.0, 0.1, 1.0),
+        updates(3, "three updates by an optimizer with momentum", 0.5, 0.1, 2.0, 0.5),
     ),
     mistakes=MISTAKES,
     hints=(

@@ -1,6 +1,6 @@
 """Greedy decoding, then one step at a time with a cache."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -90,20 +90,32 @@ def cut_off(run: Run, source: Tensor, source_real: Tensor) -> Any:
     return run.greedy(copier(), source, source_real, BOS, EOS, 3)
 
 
+def request(run: Run, model: Any, source: Tensor, source_real: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """One step after the other, from the newest token to its logits."""
+    memory, kept = model.encode(source, source_real), {}  # type: ignore[var-annotated]
+
+    def step(token: Tensor) -> Tensor:
+        with torch.no_grad():
+            logits: Tensor = run.step(model, token, memory, source_real, kept)
+        return logits.detach()
+
+    return step
+
+
 def steps(run: Run, source: Tensor, source_real: Tensor | None, target: Tensor, model: Any = None) -> Tensor:
     """The logits of each step, (B, steps, V)."""
-    model = model or copier()
-    memory, kept = model.encode(source, source_real), {}  # type: ignore[var-annotated]
-    with torch.no_grad():
-        found = [run.step(model, target[:, i : i + 1], memory, source_real, kept) for i in range(target.size(1))]
-    return torch.cat(found, dim=1).detach()
+    step = request(run, model or copier(), source, source_real)
+    return torch.cat([step(token) for token in target.split(1, dim=1)], dim=1)
 
 
 def two_requests(run: Run, source: Tensor, source_real: Tensor, target: Tensor) -> Any:
-    """Another source through the same model, then this one."""
-    model = copier()
-    other = steps(run, source.flip(1) % 7 + 3, None, target[:, :4], model)
-    return [other, steps(run, source, source_real, target, model)]
+    """Another source through the same model, and then this one in turns with it."""
+    model, tokens = copier(), target.split(1, dim=1)
+    other = request(run, model, source.flip(1) % 7 + 3, None)
+    before = [other(token) for token in tokens[:2]]
+    mine = request(run, model, source, source_real)
+    turns = [(mine(token), other(token)) for token in tokens]
+    return [torch.cat([*before, *(theirs for _, theirs in turns)], 1), torch.cat([own for own, _ in turns], 1)]
 
 
 def source_kept(run: Run) -> dict[str, Any] | None:
@@ -187,12 +199,12 @@ EXERCISE = Exercise(
             shown="greedy(model, source, None, bos=1, eos=2, longest=8)   (source)",
         ),
         Trial("step", lists_and_target, steps, "", {**SIX, "steps": 1}, gradients=False, shown=STEP.format("one")),
-        Trial("step", lists_and_target, steps, "", SIX, gradients=False, shown=STEP.format("six times")),
+        Trial("step", lists_and_target, steps, "step after step", SIX, gradients=False, shown=STEP.format("six times")),
         Trial(
             "step",
             lists_and_target,
             two_requests,
-            "after another request",
+            "in turns with another request",
             SIX,
             gradients=False,
             shown=STEP.format("six times"),

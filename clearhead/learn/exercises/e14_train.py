@@ -44,6 +44,7 @@ class Spied:
     ) -> None:
         sizes = run.sizes
         torch.default_generator.manual_seed(1)
+        self.target = target
         # where dropout is asked about it comes in evaluation, as from a file: training has to be turned on
         self.model = run.ours["Transformer"](sizes.V, sizes.D, sizes.H, sizes.F, 1, dropout).train(not dropout)
         self.modes: list[bool] = []
@@ -51,11 +52,16 @@ class Spied:
         self.trained: set[int] = set()
         self.optimizers: list[torch.optim.Optimizer] = []
         self.widths: list[int] = []  # of the sources that the encoder was given
+        self.backwards = False  # whether the decoder was first given the target from its second token on
+        self.says: list[Tensor] = []  # what came out of it, each time
         self.taken = 0
+        with torch.no_grad():
+            self.later = self.model.vectors(target[:, 1:])
         # on the stacks, because a loop may call `encode` and `decode` itself
         calls = [
             self.model.encoder.register_forward_pre_hook(self._encoded),
             self.model.decoder.register_forward_pre_hook(self._decoded),
+            self.model.decoder.register_forward_hook(self._said),
         ]
         hook = register_optimizer_step_pre_hook(self._stepped)
         try:
@@ -75,6 +81,11 @@ class Spied:
 
     def _decoded(self, module: Any, arguments: Any) -> None:
         self.modes.append(module.training)
+        if len(self.modes) == 1 and arguments:
+            self.backwards = arguments[0].shape == self.later.shape and torch.allclose(arguments[0], self.later)
+
+    def _said(self, module: Any, arguments: Any, output: Tensor) -> None:
+        self.says.append((output @ self.model.embedding.weight.T).detach())
 
     def _stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self.rates.append(optimizer.param_groups[0]["lr"])
@@ -116,6 +127,31 @@ def returns_losses(run: Run) -> dict[str, Any] | None:
     }
 
 
+def reports_each_loss(run: Run) -> dict[str, Any] | None:
+    """Are the losses those of the updates, by whatever smoothing? The first says which it is, the others must agree."""
+    trained = learned(run)
+    labels = trained.target[:, 1:]
+    if len(trained.says) != STEPS or trained.says[0].shape[:2] != labels.shape:
+        return None
+    right, even = [], []
+    for logits in trained.says:
+        log_p = logits.log_softmax(-1)
+        right.append(-log_p.gather(-1, labels[..., None])[..., 0][labels != PAD].mean().item())
+        even.append(-log_p.mean(-1)[labels != PAD].mean().item())
+    losses = trained.losses
+    smoothing = (losses[0] - right[0]) / (even[0] - right[0])
+    if not -0.01 < smoothing < 0.6:
+        return None  # another loss: told by what was learned
+    expected = [(1 - smoothing) * a + smoothing * b for a, b in zip(right, even, strict=True)]
+    wrong = next((n for n in range(STEPS) if abs(losses[n] - expected[n]) > 0.02 * expected[n] + 1e-3), None)
+    if wrong is None:
+        return None
+    return {
+        "got": f"{losses[wrong]:.4g} at step {wrong + 1}",
+        "wanted": f"{expected[wrong]:.4g}, the loss of that update",
+    }
+
+
 def starts_near_guessing(run: Run) -> dict[str, Any] | None:
     losses = learned(run).losses
     first, guess = losses[0], math.log(run.sizes.V)
@@ -142,6 +178,7 @@ def learns_by_heart(run: Run) -> dict[str, Any] | None:
         "wanted": "all of them: one batch can be learned by heart",
         "repeats": repeats,
         "updates": moved,
+        "backwards": trained.backwards,
         "optimizers": [type(optimizer).__name__ for optimizer in trained.optimizers],
         "offset_two": (said[:, :-1] == TARGET[:, 2:])[real[:, 1:]].double().mean().item(),
     }
@@ -173,6 +210,7 @@ def rates_follow_noam(run: Run) -> dict[str, Any] | None:
         "wanted": ", ".join(f"{rate:.3g}" for rate in wanted[:4]) + ", … (noam, step from 1)",
         "constant": len(set(rates)) == 1,
         "first_zero": rates[0] == 0,
+        "twice": len(rates) >= 2 * STEPS,
         "late": len(rates) > 2 and math.isclose(rates[0], wanted[1], rel_tol=1e-3),
     }
 
@@ -255,6 +293,7 @@ EXERCISE = Exercise(
         asked("mode.training", trains_in_training_mode, "training runs in evaluation mode"),
         asked("mode.left", ends_in_evaluation, "the model is left in training mode"),
         asked("padding.content", padding_changes_nothing, "padding changes the loss"),
+        asked("update.reported", reports_each_loss, "the losses are not those of the updates"),
     ),
     mistakes=MISTAKES,
     hints=(

@@ -62,6 +62,36 @@ MISTAKES = (
         where=r"break|return|index",
     ),
     Mistake(
+        "last-symbol-lost",
+        "merge",
+        "what stands behind the last match is lost: it belongs to the result as it is",
+        text="""def merge(ids, pair, new):
+    merged, done = [], 0
+    for i in range(len(ids) - 1):
+        if i >= done and (ids[i], ids[i + 1]) == tuple(pair):
+            merged += [*ids[done:i], new]
+            done = i + 2
+    return merged
+""",
+        where=r"break|index|return",
+    ),
+    Mistake(
+        "last-symbol-lost",
+        "merge",
+        "what stands behind the last left half of the pair is lost: it belongs to the result as it is",
+        text="""def merge(ids, pair, new):
+    merged, i = [], 0
+    while pair[0] in ids[i:]:
+        j = ids.index(pair[0], i)
+        merged += ids[i:j]
+        matched = tuple(ids[j : j + 2]) == tuple(pair)
+        merged.append(new if matched else ids[j])
+        i = j + 1 + matched
+    return merged
+""",
+        where=r"break|index|return",
+    ),
+    Mistake(
         "numbers-as-text",
         "merge",
         "the numbers were written as a text and the pair sought in it: there 1 2 is also found in 11 2, or in 1 25",
@@ -96,9 +126,10 @@ MISTAKES = (
         where=r"\b(for|while)\b",
     ),
     Mistake(
-        "merged-twice-over",
+        "second-pair-missed",
         "merge",
-        "what was just merged is looked at again",
+        "of two pairs in a row the second is missed: after a merge one token too many was passed over (or, in a text "
+        "with blanks, the blank between them was used up)",
         text="""def merge(ids, pair, new):
     ids = list(ids)
     i = 0
@@ -117,6 +148,39 @@ MISTAKES = (
         "each word was counted once: count a pair as often as its word occurs",
         changes=(("times[pair] += occurs", "times[pair] += 1"),),
         where=r"\+= ?1|Counter\(.+\)|update\(",
+    ),
+    Mistake(
+        "not-counted-again",
+        "learn_merges",
+        "what a merge made is counted, but not what it undid: pairs that are gone keep their old counts",
+        text="""def learn_merges(words, count):
+    words = [(list(word), occurs) for word, occurs in words.items()]
+    times, pairs = Counter(), []
+    for word, occurs in words:
+        for pair in pairwise(word):
+            times[pair] += occurs
+    for new in range(256, 256 + count):
+        if not times:
+            break
+        best = min(times, key=lambda pair: (-times[pair], pair))
+        pairs.append(best)
+        del times[best]
+        for number, (word, occurs) in enumerate(words):
+            merged = merge(word, best, new)
+            for pair in pairwise(merged):
+                if new in pair and len(merged) < len(word):
+                    times[pair] += occurs
+            words[number] = merged, occurs
+    return pairs
+""",
+        where=r"times|count|\+=",
+    ),
+    Mistake(
+        "tie-first-seen",
+        "learn_merges",
+        "of equally frequent pairs the lowest wins; those with the same first token are told apart by the second",
+        changes=(("(-times[pair], pair))", "(-times[pair], pair[0]))"),),
+        where=r"min|max|sort",
     ),
     Mistake(
         "not-counted-again",

@@ -11,6 +11,7 @@ LOOP = "            x = layer(x, memory, may_attend, memory_may_attend)\n"
 ENCODE = "self.encoder(self.vectors(source), source_real)"
 DECODE = "self.decoder(self.vectors(target), memory, source_real)"
 HEAD = "hidden @ self.embedding.weight.T"
+PLACED = "x + sinusoids(x.size(1), x.size(2)).to(x)"
 FORWARD = "self.decode(target, self.encode(source, source_real), source_real)"
 
 
@@ -135,6 +136,39 @@ MISTAKES = (
         "cross-attention asks with what the layer was given, not with what self-attention made of it",
         (f"x = {SELF}", f"y = {SELF}"),
         (f"x = {CROSS}", f"x = {CROSS.replace('residual(x, lambda x: self', 'residual(y, lambda _: self')}"),
+    ),
+    *(
+        stack(
+            "positions-again",
+            "positions were added once more in the stack: they are added once, to the embedding",
+            (LOOP, f"            placed = {placed}\n" + LOOP.replace("layer(x,", "layer(placed,")),
+            where=r"sinusoids|position|pos\b",
+        )
+        for placed in (PLACED, f"x if layer is self.layers[0] else {PLACED}")
+    ),
+    *(
+        whole(
+            "shifted-inside",
+            "the target was shifted once more inside the model: what the decoder reads is given, exercise 11 shifts it",
+            (FORWARD, FORWARD.replace("decode(target,", f"decode({shifted},")),
+            where=r"shift|cat|pad|:-1|roll",
+        )
+        for shifted in (
+            "torch.cat((target[:, :1], target[:, :-1]), 1)",
+            "nn.functional.pad(target[:, :-1], (1, 0))",
+            "target.roll(1, 1)",
+        )
+    ),
+    stack(
+        "source-causal",
+        "cross-attention was made causal: every target token may look at the whole source",
+        (
+            f"memory_may_attend = {PADDING}",
+            "memory_may_attend = torch.ones(x.size(1), memory.size(1), dtype=torch.bool).tril()\n"
+            "        if source_real is not None:\n"
+            "            memory_may_attend = memory_may_attend & padding_mask(source_real)",
+        ),
+        where=r"tril|causal",
     ),
     stack(
         "mask-missing",

@@ -272,6 +272,14 @@ MISTAKES = (
     ),
     cached(
         "cache-shared",
+        "keys and values are kept in the model: two requests that take turns read each other's text; keep them in "
+        "`cache`",
+        ("old_k, old_v = cache[number]", "old_k, old_v = layer.past"),
+        ("cache[number] = k, v", "layer.past = k, v"),
+        where=r"global|past|kept|_cache",
+    ),
+    cached(
+        "cache-shared",
         "keys and values outlive the request: the next one goes on from the first one's text; keep them in `cache`",
         (
             'position = cache.setdefault("position", 0)',

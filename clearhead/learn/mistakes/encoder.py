@@ -24,6 +24,18 @@ def stack(id: str, say: str, *changes: tuple[str, str], where: str = r"layer") -
 
 MISTAKES = (
     road(
+        "activation-unasked",
+        "the sum was bent (as in a ResNet): the road around a sub-layer stays straight",
+        "self.norm((x + self.dropout(sublayer(x))).relu())",
+        r"relu|gelu",
+    ),
+    road(
+        "activation-unasked",
+        "the result was bent (as in a ResNet): the road around a sub-layer stays straight",
+        "self.norm(x + self.dropout(sublayer(x))).relu()",
+        r"relu|gelu",
+    ),
+    road(
         "norm-before",
         "the norm came before the sub-layer; in 2017 it comes last, over the sum",
         "x + self.dropout(sublayer(self.norm(x)))",
@@ -198,6 +210,12 @@ MISTAKES = (
         "real (B, S) went to the attention as it is; padding_mask gives it the dimensions it needs",
         (MASK, "real"),
         where=r"layer\(",
+    ),
+    stack(
+        "padding-both-sides",
+        "padding was hidden as a query too: a padded token then sees nothing, is 0/0, and spreads in the next layer",
+        (MASK, "None if real is None else padding_mask(real) & real[:, None, :, None]"),
+        where=r"&|\*",
     ),
     stack(
         "padding-axis",

@@ -33,6 +33,7 @@ DEALT = "the features were dealt in turn, like cards: head h should own d neighb
 SWAPPED = "rows of the batch are mixed: batch and sequence are taken for each other"
 MIXED = "features of one token came to another: a view may cut the features in two, but moves no dimension"
 DETACHED = "the values are right, but nothing flows back: the result was cut off from x"
+SQUEEZED = "squeeze() without a dimension takes every dimension of size one away, that of the batch too: name the one"
 CUT = r"detach|data|no_grad|tensor\(|numpy|tolist|empty|zeros"
 
 MISTAKES = (
@@ -143,6 +144,14 @@ MISTAKES = (
         "x.sum(1).repeat(1, 1, x.size(1))",
         r"sum",
     ),
+    split(
+        "heads-lost",
+        "each head lacks a feature: a slice from h·d ends before h·d + d, and not before the one ahead of it",
+        VIEW + ".transpose(1, 2)[..., :-1]",
+        r":",
+    ),
+    split("squeezed", SQUEEZED, SPLIT + ".squeeze()", r"squeeze"),
+    merge("squeezed", SQUEEZED, MERGE + ".squeeze()", r"squeeze"),
     merge("heads-lost", "only one head is left: they should stand side by side", "x[:, 0]", r"\["),
     shown("heads-lost", "merge_heads", "numbers are lost, or changed", "heads.lost", 0.6),
     merge(

@@ -70,6 +70,12 @@ MISTAKES = (
         "no bend between the two maps: together they are one linear map",
         "self.outer(self.inner(x))",
     ),
+    fed(
+        "bias-place",
+        "the first bias came after the bend: it belongs to the map, before what is negative is cut off",
+        "self.outer((self.inner(x) - self.inner.bias).relu() + self.inner.bias)",
+        where=r"bias|\+",
+    ),
     shown(
         "activation-missing",
         "FeedForward",

@@ -138,6 +138,13 @@ MISTAKES = (
         where=r"&|\*",
     ),
     Mistake(
+        "padding-counted",
+        "padding_mask",
+        "the real tokens were counted, and as many shown from the left: padding may stand anywhere",
+        changes=((REAL, "(torch.arange(real.size(1)) < real.sum(1, keepdim=True))[:, None, None, :]"),),
+        where=r"sum|arange|<",
+    ),
+    Mistake(
         "mask-missing",
         "masked_attention",
         "the mask is never used",
@@ -205,6 +212,17 @@ MISTAKES = (
         where=r"softmax",
     ),
     Mistake(
+        "mask-after-softmax",
+        "masked_attention",
+        "masked after the softmax and divided by what is left: where hidden scores are large that is 0/0",
+        changes=(
+            *NONE,
+            (SOFTMAX, "torch.nn.functional.normalize(scores.softmax(-1) * SEEN, p=1, dim=-1, eps=0.0) @ v"),
+            ("SEEN", "(1 if may_attend is None else may_attend)"),
+        ),
+        where=r"/|sum|softmax",
+    ),
+    Mistake(
         "none-crashes",
         "masked_attention",
         "may_attend may be None: then every query may look at every key",
@@ -262,6 +280,27 @@ MISTAKES = (
         "a dimension was added to the mask: it broadcasts to (B, H, S, T) as it is given",
         "scores.masked_fill(~may_attend.unsqueeze(1), -1e9)",
         r"unsqueeze|None",
+    ),
+    instead(
+        "mask-value", "−10000 hides only from scores that are not lower still", "scores.masked_fill(~may_attend, -1e4)"
+    ),
+    instead(
+        "zero-taken-for-hidden",
+        "scores that are exactly zero are taken for hidden: hide by the mask, not by the number",
+        "(scores * may_attend).masked_fill(scores * may_attend == 0, -math.inf)",
+    ),
+    Mistake(
+        "causal-unasked",
+        "masked_attention",
+        "None was taken for a causal mask: without a mask every query may look at every key",
+        changes=(
+            (
+                BEFORE,
+                "    hidden = torch.ones(q.size(-2), k.size(-2), dtype=torch.bool).triu(1)\n"
+                "    scores = scores.masked_fill(hidden if may_attend is None else ~may_attend, -math.inf)\n",
+            ),
+        ),
+        where=r"None|tril|triu",
     ),
     instead(
         "causal-unasked",

@@ -62,7 +62,26 @@ TURNS = tuple(
     for old in (Q, K, V)
 )
 
+# block-diagonal: head h reads and writes features h·d to h·d + d alone
+SHARE = (
+    "torch.stack([nn.functional.linear(part, block, bias) for part, block, bias in zip(\n"
+    "            {1}.chunk(self.heads, -1),\n"
+    "            [rows.chunk(self.heads, 1)[h] for h, rows in enumerate(self.{0}.weight.chunk(self.heads))],\n"
+    "            self.{0}.bias.chunk(self.heads),\n"
+    "        )], 1)"
+)
+TRANSPOSED = "x @ weight takes the weight the wrong way round: nn.Linear keeps it as (out, in); call the layer itself"
+
+
+def plain(name: str) -> tuple[str, str]:
+    """A projection as a bare product, without the transpose."""
+    given = {"query": "x", "out": MERGED}.get(name, "memory")
+    return f"self.{name}({given})", f"({given} @ self.{name}.weight + self.{name}.bias)"
+
+
 MISTAKES = (
+    of("weight-transposed", TRANSPOSED, *(plain(name) for name in ("query", "key", "value"))),
+    of("weight-transposed", TRANSPOSED, *(plain(name) for name in ("query", "key", "value", "out"))),
     of(
         "scale-missing",
         "the scores are not divided by √d",
@@ -265,6 +284,16 @@ MISTAKES = (
         (K, "self.key(split_heads(memory, self.heads))"),
         (V, "self.value(split_heads(memory, self.heads))"),
         where=r"split_heads|view",
+    ),
+    of(
+        "split-too-early",
+        "each head saw its own share of x only: a head's share is cut from what `query`, `key` and `value` make of all "
+        "D features",
+        *(
+            (old, SHARE.format(name, given))
+            for old, name, given in ((Q, "query", "x"), (K, "key", "memory"), (V, "value", "memory"))
+        ),
+        where=r"split|view|:",
     ),
     of("merge-missing", "merge the heads before `out`", (MERGED, MIXED), where=r"self\.out"),
     of(

@@ -128,6 +128,18 @@ MISTAKES = (
         (ANGLE, ANGLE + " / length"),
         where=r"length",
     ),
+    of(
+        "position-length",
+        "the steps are a little more than one: linspace with both ends; positions are 0, 1, 2, …",
+        (POSITION, "torch.linspace(0, length, length, dtype=torch.float64)[:, None]"),
+        where=r"linspace",
+    ),
+    shown(
+        "stale-state",
+        "the table of an earlier call is given again, and that one had another size: it is kept from call to call",
+        found("position.remembered", 0.95),
+        r"global|cache|not in|is None",
+    ),
     of("angle-unit", "the angle was turned from degrees into radians", (ANGLE, f"torch.deg2rad({ANGLE})"), where="rad"),
     of("angle-unit", "the angle was multiplied by 2π", (ANGLE, f"2 * math.pi * {ANGLE}"), where=r"pi"),
     of("angle-unit", "the angle was multiplied by π", (ANGLE, f"math.pi * {ANGLE}"), where=r"pi"),

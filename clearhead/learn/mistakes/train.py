@@ -50,6 +50,22 @@ MISTAKES = (
         fits=unshifted,
     ),
     Mistake(
+        "labels-backwards",
+        "train",
+        "inputs and labels changed places: each label is the token before, which the model has just read",
+        changes=((SHIFT, "labels, inputs = shift(target)"),),
+        where=r"shift|target",
+        fits=lambda findings: 0.97 if findings.get("update.unlearned", {}).get("backwards") else 0.0,
+    ),
+    Mistake(
+        "losses-smoothed",
+        "train",
+        "what comes back are not the losses of the updates: no mean over earlier ones, no sum, no later look",
+        changes=(("losses.append(error.item())", "losses.append((sum(losses) + error.item()) / number)"),),
+        where=r"append",
+        fits=lambda findings: 0.9 if "update.reported" in findings else 0.0,
+    ),
+    Mistake(
         "labels-shifted-twice",
         "train",
         "the labels are two tokens ahead: the target was shifted twice",
@@ -112,6 +128,14 @@ MISTAKES = (
         changes=((RATE, "noam(number + 1, model.embedding.weight.size(1), warmup)"),),
         where=r"enumerate|range|noam",
         fits=found("schedule.other", "late"),
+    ),
+    Mistake(
+        "stepped-twice",
+        "train",
+        "the optimizer makes two steps for each batch: `update` makes one already",
+        changes=(("        losses.append(", "        optimizer.step()\n        losses.append("),),
+        where=r"step\(\)",
+        fits=found("schedule.other", "twice"),
     ),
     Mistake(
         "schedule-width",

@@ -60,6 +60,25 @@ MISTAKES = (
         "min(warmup**0.5 / step, step * warmup**-1.5)",
     ),
     rate("schedule-decay", "the rate falls as 1/step; it should fall as 1/√step", "min(1 / step, step * warmup**-1.5)"),
+    rate(
+        "warmup-missing",
+        "the rate does not rise: during the warm-up it is level, and the first updates have the highest",
+        "min(step**-0.5, warmup**-0.5)",
+    ),
+    Mistake(
+        "exponent-brackets",
+        "noam",
+        "`**` comes before `/`: x ** -1/2 is half of 1/x; write x ** -0.5, or brackets around -1/2",
+        changes=(("width**-0.5", "width**-1 / 2"), (NOAM, "min(step**-1 / 2, step * warmup**-3 / 2)")),
+        where=r"/ ?2",
+    ),
+    Mistake(
+        "exponent-brackets",
+        "noam",
+        "`**` comes before `/`: x ** -1/2 is half of 1/x; write x ** -0.5, or brackets around -1/2",
+        changes=((NOAM, "min(step**-1 / 2, step * warmup**-3 / 2)"),),
+        where=r"/ ?2",
+    ),
     rate("warmup-missing", "there is no warm-up: the first updates have the highest rate", "step**-0.5"),
     rate(
         "decay-missing",
@@ -138,6 +157,16 @@ MISTAKES = (
     ),
     moved("update-nothing", "nothing computed the gradients", (BACKWARD, "")),
     moved("update-nothing", "the optimizer never took its step", (STEP, "    return None")),
+    moved(
+        "optimizer-bypassed",
+        "the weights were moved by hand, and the optimizer knows nothing of it: the step is its own",
+        (
+            STEP,
+            "    with torch.no_grad():\n        for parameter in model.parameters():\n"
+            "            parameter -= rate * parameter.grad",
+        ),
+        where=r"-=|sub_|grad\b",
+    ),
     moved("rate-missing", "the rate is never given to the optimizer", (RATE, ""), where=r"step\(\)"),
     moved(
         "rate-one-group",
