@@ -1,9 +1,14 @@
 """Which changes `make mutate` makes to a file, and which it leaves out because no test should notice them."""
 
 import ast
+import os
+import sys
 from pathlib import Path
+from typing import Any
 
+from bench.mutate.lines import Lines
 from bench.mutate.mutants import mutants, mutated
+from bench.mutate.server import in_child
 
 SOURCE = '''"""Text for readers: 1 + 1."""
 
@@ -68,3 +73,35 @@ def test_a_mutant_is_valid_code_of_as_many_lines_and_has_a_name_of_its_own(tmp_p
         assert text != SOURCE
         assert text.count("\n") == SOURCE.count("\n")
         ast.parse(text)
+
+
+def test_no_mutant_finds_what_was_made_without_it() -> None:
+    """Token stores are kept in a cache, and what is found there runs no code that could be wrong."""
+
+    def work() -> str:
+        left = Path(os.environ["CLEARHEAD_CACHE"]) / "left"
+        before = left.exists()
+        left.touch()
+        return f"{before} {left}"
+
+    for _ in range(2):
+        before, left = in_child(work, {"seconds": 9})["failed"].split()
+        assert before == "False"
+        assert not Path(left).exists()
+
+
+def test_lines_are_known_while_they_are_still_followed(tmp_path: Path) -> None:
+    """As after a fixture of a module, before the test that asked for it."""
+    path = tmp_path / "one.py"
+    path.write_text("def half(number):\n    if number % 2:\n        return None\n    return number // 2\n")
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    lines, before = Lines(f"{tmp_path}{os.sep}", tmp_path / "lines.jsonl"), sys.gettrace()
+    sys.settrace(lines.enter)
+    try:
+        names["half"](4)
+        found = lines.met()
+    finally:
+        sys.settrace(before)
+    assert {2, 4} <= found["one.py"]
+    assert 3 not in found["one.py"]

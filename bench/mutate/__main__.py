@@ -24,7 +24,7 @@ from bench.mutate.mutants import PARTS, Mutant, mutants
 from bench.mutate.trials import FOLDER, Trials
 
 TESTS = [f"tests/{part}" for part in (*PARTS, "interop", "cost", "cli")] + [
-    f"tests/test_{name}.py" for name in ("defaults", "lazy", "run", "settings")
+    f"tests/test_{name}.py" for name in ("defaults", "lazy", "reading", "run", "settings")
 ]
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 

@@ -66,7 +66,7 @@ class Lines:
 
     def met(self) -> Found:
         found: Found = {}
-        for code, left in self.left.values():
+        for code, left in list(self.left.values()):  # what stands below is followed, too, where a fixture was made
             if code.co_filename.startswith(self.prefix):
                 lines = {line for *_, line in code.co_lines() if line} - left
                 found.setdefault(code.co_filename[len(self.prefix) :], set()).update(lines)

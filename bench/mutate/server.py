@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -76,6 +77,7 @@ class Server(Verdict):
         chosen = [items[name] for name in request["tests"]]
         chosen[0].config.pluginmanager.register(lines)
         for item, following in zip(chosen, [*chosen[1:], None], strict=True):
+            os.environ["CLEARHEAD_CACHE"] = tempfile.mkdtemp()  # else a test does not make what one before it has made
             lines.around(item, following)
         return ""
 
@@ -133,7 +135,18 @@ def fresh(request: dict[str, Any], scratch: str) -> str:
 
 
 def in_child(work: Callable[[], str], request: dict[str, Any]) -> dict[str, Any]:
-    """What `work` returns, and how it ended: in a process of its own, with limits."""
+    """What `work` returns, and how it ended: in a process of its own, with limits and with a cache of its own, in which
+    no token store lies that was made without the change or with another one."""
+    with tempfile.TemporaryDirectory(prefix="mutate-cache-", ignore_cleanup_errors=True) as cache:
+        return limited(partial(with_cache, work, cache), request)
+
+
+def with_cache(work: Callable[[], str], cache: str) -> str:
+    tempfile.tempdir = os.environ["CLEARHEAD_CACHE"] = cache
+    return work()
+
+
+def limited(work: Callable[[], str], request: dict[str, Any]) -> dict[str, Any]:
     mine, theirs = Pipe(duplex=False)
     child = os.fork()
     if child == 0:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,7 @@ def texts_of(columns: Columns, count: int) -> list[str]:
     """The first so many texts."""
     ends = columns["text_ends"][:count].tolist()
     return [
-        columns["text"][start:end].tobytes().decode("utf-8", "surrogatepass")
-        for start, end in zip([0, *ends[:-1]], ends, strict=True)
+        columns["text"][start:end].tobytes().decode("utf-8", "surrogatepass") for start, end in pairwise([0, *ends])
     ]
 
 

@@ -6,6 +6,7 @@ every token of a list, say how often it occurs in it.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def make_lists(count: int, symbols: int, shortest: int, longest: int) -> list[Li
         lengths = random.integers(shortest, longest + 1, size=count)
         flat = random.integers(0, symbols, size=int(lengths.sum())).tolist()
         ends = np.cumsum(lengths).tolist()
-        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        for start, end in pairwise([0, *ends]):
             lists.setdefault(tuple(flat[start:end]))
         if len(lists) >= count:
             found = list(lists)

@@ -155,10 +155,8 @@ class Writer:
         make_folder(self.folder)
         self.files: dict[str, IO[bytes]] = {}
         self.written = time.monotonic()
-        # blocks done, what each column is made of, how far the rising ones are, and what the work wants to remember
-        self.state: dict[str, Any] = {"blocks": 0, "kinds": {}, "sizes": {}, "bases": {}, "notes": {}}
         try:
-            self.state = unsealed(self.folder / JOURNAL)
+            self.state: dict[str, Any] = unsealed(self.folder / JOURNAL)
             for name, size in self.state["sizes"].items():
                 os.truncate(self.folder / name, size)
                 if (self.folder / name).stat().st_size != size:
@@ -170,6 +168,7 @@ class Writer:
             self._begin_again()
 
     def _begin_again(self) -> None:
+        # blocks done, what each column is made of, how far the rising ones are, and what the work wants to remember
         self.state = {"blocks": 0, "kinds": {}, "sizes": {}, "bases": {}, "notes": {}}
         for path in self.folder.iterdir():
             remove(path)

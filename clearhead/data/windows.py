@@ -8,6 +8,7 @@ that are mixed by weight are streams of their own.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -171,10 +172,7 @@ class Windows:
         """The texts of held-out documents."""
         ends = self.columns["text_ends"][:limit].tolist()
         text = self.columns["text"]
-        return [
-            text[start:end].tobytes().decode("utf-8", "surrogatepass")
-            for start, end in zip([0, *ends[:-1]], ends, strict=True)
-        ]
+        return [text[start:end].tobytes().decode("utf-8", "surrogatepass") for start, end in pairwise([0, *ends])]
 
     def name(self, index: int) -> str:
         return f"{self.origin.files}, window {index}"

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from clearhead.data import DataSettings, TokenizerSettings, build
+from clearhead.data.plan import count_blocks
 from clearhead.training.config import Recipe, TrainingSettings
 from clearhead.training.loop import Loop
 from clearhead.training.session import train
@@ -26,6 +27,10 @@ def test_an_epoch_in_blocks_has_every_example_once(kind: str, tmp_path: Path, mo
         assert plans[1] == data.plan(5, epoch, 100, 1), "and known without the blocks before it"
         orders.append(found)
     assert orders[0] != orders[1]
+
+
+def test_half_a_million_examples_are_one_block() -> None:
+    assert [count_blocks(examples) for examples in (1, 500_000, 600_000)] == [1, 1, 2]
 
 
 @pytest.mark.parametrize("weights", [None, (1.0, 2.0)])

@@ -98,6 +98,8 @@ def test_what_killed_processes_left_in_the_cache_is_removed(tmp_path: Path, cach
     assert [path.exists() for path in left] == [False, False]
     assert mine.exists(), "its process is alive"
     assert others.exists()
+    found = {path.name for path in cache.iterdir()}
+    assert found == {"sums", "stores", "tokenizers", "locks"}, "all folders that things are written into are cleared up"
 
 
 @pytest.mark.parametrize("key", ["tsv", "labelled", "source"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.data import DataSettings, Splits, build
-from clearhead.data.dates import FIRST, LAST, Dates, divide_dates, divide_forms
+from clearhead.data.dates import Dates, divide_dates, divide_forms
 from clearhead.data.forms import (
     LOCALES,
     Form,
@@ -109,7 +109,9 @@ def test_weekdays_are_as_wide_as_the_pattern_says(pattern: str, wanted: str) -> 
 
 def test_dates_are_divided_and_no_part_has_those_of_another() -> None:
     parts = divide_dates()
-    assert len(set().union(*parts)) == sum(map(len, parts)) == (LAST - FIRST).days + 1
+    everything = set().union(*parts)
+    assert len(everything) == sum(map(len, parts)) == 73_049, "every day of two centuries"
+    assert (min(everything), max(everything)) == (datetime.date(1900, 1, 1), datetime.date(2099, 12, 31))
     assert [round(10 * len(part) / sum(map(len, parts))) for part in parts] == [8, 1, 1]
 
 
@@ -191,6 +193,15 @@ def test_every_character_has_a_token(splits: Splits) -> None:
             ids = tokenizer.encode_ordinary(source + target)
             assert tokenizer.unk_id not in ids
             assert len(ids) == len(source + target), "a token is a character, so parts are places in the sequence too"
+
+
+def test_the_parts_of_a_few_dates_are_found_in_their_text() -> None:
+    part = build(DataSettings(task="dates", examples=20, held_out=5, locales=("de",))).train
+    assert isinstance(part, Dates)
+    for index, (source, target) in enumerate(part.examples()):
+        found = {name: source[start:end] for name, (start, end) in part.parts(index).items()}
+        date = datetime.date.fromisoformat(target)
+        assert (int(found["year"]), int(found["day"])) == (date.year, date.day)
 
 
 def test_locales_can_be_chosen() -> None:

@@ -114,6 +114,15 @@ def test_an_example_is_shown_as_the_model_gets_it(tmp_path: Path) -> None:
     assert rows["labels"] == [*(str(i) for i in names.encode_ordinary("bc")), str(names.eos_id)]
 
 
+def test_an_example_is_shown_as_the_first_epoch_of_a_seed_has_it(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abcde " * 100)
+    settings = DataSettings(task="masked", text=str(tmp_path / "a.txt"), context=30)
+    data = build(settings, Characters("abcde ", special=("<pad>", "<s>", "</s>", "<mask>"))).train
+    tokens = data.collate([1], 7, 0).inputs["tokens"][0].tolist()
+    assert dict(shown(data, 1, seed=7))["tokens"] == [str(one) for one in tokens]
+    assert dict(shown(data, 1, seed=8))["tokens"] != [str(one) for one in tokens]
+
+
 def test_pieces_show_what_cannot_be_seen() -> None:
     tokenizer = Characters(" \n\t")
     assert [piece(tokenizer, token) for token in tokenizer.encode_ordinary(" \n\t")] == ["␣", "⏎", "→"]

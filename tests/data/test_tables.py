@@ -106,6 +106,7 @@ def test_text_and_labels_in_every_form(write: Write) -> None:
         ("a.jsonl", '{"source": "x"}\n', {}, r"no field 'target'; its objects have: source .data.target_column names"),
         ("a.jsonl", '{"source": "x", "target": []}\n', {}, r"line 1: the field 'target' .* is \[\]; wanted a string"),
         ("a.jsonl", '{"source": "x", "target": null}\n', {}, r"no line can be used; 1 empty on one side"),
+        ("a.csv", "a,b\n", {"source_column": 1, "target_column": 1}, r"two of the chosen columns are the same one"),
         ("a.csv", "a\nb\n", {}, r"a.csv, line 1: 1 columns; wanted at least 2, with a comma between them"),
         ("a.csv", "a,b\n".encode("utf-16"), {}, r"a.csv: UTF-16; convert it, for example with `iconv -f utf-16"),
         ("a.jsonl", '{"source": "x", "target": "y"}\nno\n', {}, r"a.jsonl, line 2: not a JSON object"),
@@ -182,6 +183,18 @@ def test_of_a_corpus_all_is_seen_before_any_again(write: Write) -> None:
     assert len(seen) == pytest.approx(4760, abs=4)
     assert len(set(seen)) == 4000
     assert first != sorted(first)
+
+
+def test_a_corpus_of_which_nothing_is_left_cannot_be_mixed(write: Write) -> None:
+    held, good = write("v.tsv", "a\tb\n"), write("a.tsv", "a\tb\n" * 9)
+    for content, left in (("a" * 40 + "\tb\n", 0), ("a\tb\n", 1)):
+        files = (good, write("b.tsv", content))
+        settings = DataSettings(tsv=files, validation_tsv=held, weights=(1, 1), max_length=20)
+        if left:
+            assert len(build(settings, LETTERS).train) == 10
+        else:
+            with pytest.raises(InputError, match=r"b\.tsv: nothing is left of it to be mixed"):
+                build(settings, LETTERS)
 
 
 def test_several_validation_and_test_sets(write: Write, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Plain text: windows that hold it all, documents that stay apart, and masks as BERT has them."""
+"""Plain text: windows that hold it all, and documents that stay apart."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import clearhead
 from clearhead.data import IGNORE, DataSettings, TokenizerSettings, build
 from clearhead.data.batch import Skipped, Tally
 from clearhead.data.files import find
-from clearhead.data.masked import MASK, MaskedTokens, chances
+from clearhead.data.masked import MASK, MaskedTokens
 from clearhead.data.text import read_text
 from clearhead.data.windows import NextTokens
 from clearhead.errors import InputError
@@ -103,6 +103,13 @@ def test_documents_have_marks_and_numbers() -> None:
     assert "documents" not in dataset.collate([1]).inputs, "a single document in each row"
 
 
+@pytest.mark.parametrize("kind", [NextTokens, MaskedTokens])
+def test_a_document_has_its_own_ids(kind: type[Windows]) -> None:
+    texts = ["abc", "d", "ef"]
+    dataset = documents(texts, context=8, kind=kind)
+    assert [LETTERS.decode(dataset.document_ids(i).tolist()) for i in range(3)] == [f"<s>{text}</s>" for text in texts]
+
+
 def test_gpt2_has_one_mark_for_both_ends(data: Path) -> None:
     tokenizer = load(data / "gpt2-bpe" / "encoder.json")
     batch = NextTokens.of(["Hi", "Hi"], True, tokenizer, 4, False).collate([0])
@@ -181,6 +188,16 @@ def test_what_a_document_is(write: Write, tmp_path: Path) -> None:
     assert [(s.count, s.reason, s.first) for s in skipped] == [(1, "empty file", str(tmp_path / "c.txt"))]
 
 
+def test_a_file_that_was_there_before_is_left_out(write: Write, tmp_path: Path) -> None:
+    for name, content in (("a", "one"), ("b", "two"), ("c", "one"), ("d", "three")):
+        write(f"{name}.txt", content)
+    settings = DataSettings(text=str(tmp_path / "*.txt"), documents="file", deduplicate=True)
+    tally = Tally()
+    pieces = read_text([find(str(tmp_path / "*.txt"))], settings, None, "train", tally)
+    assert [piece.text for _, _, piece in pieces] == ["one", "two", "three"]
+    assert [str(one) for one in tally.skipped()] == [f"skipped 1: there before (first: {tmp_path / 'c.txt'})"]
+
+
 def test_text_that_is_not_utf8(write: Write, tmp_path: Path) -> None:
     bad = write("bad.txt", b"good\n" * 20 + b"caf\xe9\n")
     write("good.txt", "fine")
@@ -208,6 +225,17 @@ def test_text_that_is_not_utf8(write: Write, tmp_path: Path) -> None:
 def test_text_that_is_refused(write: Write, content: str | bytes, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build(DataSettings(text=write("t.txt", content), **changes), LETTERS)
+
+
+@pytest.mark.parametrize("documents", ["none", "line", "blank-line", "file"])
+def test_a_file_without_text_is_refused(write: Write, documents: str) -> None:
+    with pytest.raises(InputError, match=r"blank\.txt: no text in it$"):
+        read(write("blank.txt", " \n\n"), documents, strict=False)
+
+
+def test_a_file_of_which_nothing_is_text_is_refused_with_why(write: Write) -> None:
+    with pytest.raises(InputError, match=r"bad\.txt: no text in it; 1 of its parts are not UTF-8$"):
+        read(write("bad.txt", b"caf\xe9\n"), "file", strict=False)
 
 
 @pytest.mark.parametrize("documents", ["none", "line", "blank-line", "file"])
@@ -244,6 +272,7 @@ def test_validation_documents_are_every_tenth(write: Write) -> None:
     assert isinstance(splits.train, NextTokens)
     assert isinstance(splits.validation, NextTokens)
     assert LETTERS.decode(splits.validation.labels().tolist()).replace("</s>", "") == "jt"
+    assert [splits.validation.documents(limit) for limit in (0, 1, None)] == [[], ["j"], ["j", "t"]]
     assert LETTERS.decode(splits.train.labels().tolist()).replace("</s>", "") == names.replace("j", "").replace("t", "")
 
 
@@ -265,92 +294,3 @@ def test_examples_are_the_first_quarter_of_a_window_and_the_rest() -> None:
     assert found == [(text[start : start + 5], text[start + 5 : start + 20]) for start in (0, 20, 40)]
     assert len(dataset.examples()) == 5
     assert stream(text, 3).examples(1) == [(text[:1], text[1:3])]
-
-
-# ---- masked tokens -------------------------------------------------------------------------------------------------
-
-
-def test_masks_are_as_in_bert() -> None:
-    text = "".join(np.random.default_rng(0).choice(list(ALPHABET[:26]), 60_000))
-    dataset = stream(text, 100, kind=MaskedTokens)
-    batch = dataset.collate(range(len(dataset)), seed=1, epoch=0)
-    tokens, labels = batch.inputs["tokens"], batch.labels
-    original = torch.tensor(LETTERS.encode(text)).view(-1, 100)
-    guessed = labels != IGNORE
-    assert (guessed.sum(1) == 15).all(), "15% of each window"
-    assert batch.count == guessed.sum()
-    assert torch.equal(labels[guessed], original[guessed])
-    assert torch.equal(tokens[~guessed], original[~guessed])
-    masked = tokens[guessed] == LETTERS.special[MASK]
-    kept = tokens[guessed] == original[guessed]
-    share = masked.double().mean(), (kept & ~masked).double().mean(), (~kept & ~masked).double().mean()
-    assert share[0] == pytest.approx(0.8, abs=0.015)
-    assert share[1] == pytest.approx(0.1 + 0.1 / 28, abs=0.012), "a random token may be the right one"
-    assert share[2] == pytest.approx(0.1 * 27 / 28, abs=0.012)
-    swapped = tokens[guessed][~kept & ~masked]
-    assert swapped.unique().numel() == 28, "any ordinary token"
-    assert swapped.min() >= len(LETTERS.special)
-    columns = guessed.sum(0).double()
-    assert columns.std() < 1.4 * np.sqrt(600 * 0.15 * 0.85), "every place of a window alike"
-
-
-def test_masks_depend_on_seed_epoch_and_window_only() -> None:
-    dataset = stream("abcdefgh" * 100, 20, kind=MaskedTokens)
-    whole = dataset.collate(range(len(dataset)), seed=5, epoch=2)
-    part = dataset.collate([31, 4], seed=5, epoch=2)
-    assert torch.equal(part.labels, whole.labels[[31, 4]])
-    assert torch.equal(part.inputs["tokens"], whole.inputs["tokens"][[31, 4]])
-    for seed, epoch in ((6, 2), (5, 3)):
-        assert not torch.equal(dataset.collate([31, 4], seed, epoch).labels, part.labels)
-    assert not torch.equal(whole.labels[0] == IGNORE, whole.labels[2] == IGNORE)
-
-
-def test_chances_are_those_of_splitmix64() -> None:
-    """Written out once more, in numbers of any length that are cut to 64 bits."""
-
-    def mixed(x: int) -> float:
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            x = ((x ^ (x >> shift)) * factor) % 2**64
-        return ((x ^ (x >> 31)) >> 11) / 2**53
-
-    found = chances(2, np.array([3, 0]), 5, np.random.default_rng(7))
-    keys = np.random.default_rng(7).integers(0, 1 << 64, size=2, dtype=np.uint64)
-    for number, key in enumerate(keys.tolist()):
-        for row, window in enumerate((3, 0)):
-            wanted = [mixed((key + (5 * window + place) * 0x9E3779B97F4A7C15) % 2**64) for place in range(5)]
-            assert found[number, row].tolist() == wanted
-
-
-def test_masks_leave_marks_and_padding_alone() -> None:
-    dataset = documents(["ab", "c"] * 5, 16, kind=MaskedTokens)
-    for epoch in range(20):
-        batch = dataset.collate(range(len(dataset)), 0, epoch)
-        guessed = batch.labels != IGNORE
-        assert batch.inputs["real"].sum() == 35
-        assert not (guessed & ~batch.inputs["real"]).any()
-        assert (batch.labels[guessed] >= len(LETTERS.special)).all()
-        assert guessed.any(1).all(), "something to guess in every window"
-        short = stream("abcdefghij", 16, kind=MaskedTokens).collate([0], 0, epoch)
-        assert (short.labels[0, 10:] == IGNORE).all()
-
-
-def test_masked_examples_show_both_texts(write: Write) -> None:
-    splits = build(DataSettings(task="masked", text=write("t.txt", "abcde " * 100), context=30), asked=CHARACTERS)
-    assert splits.train.kind == "encoder"
-    assert splits.train.head == {"kind": "masked"}
-    assert [len(splits.train.examples(limit)) for limit in (1, 3)] == [1, 3]
-    source, target = splits.validation.examples(1)[0]
-    assert MASK in source
-    assert target == ("abcde " * 100)[540:570]
-    with pytest.raises(InputError, match="needs a tokenizer with the special token '<mask>'"):
-        build(DataSettings(task="masked", text=write("t.txt", "abc" * 99)), Characters(ALPHABET))
-
-
-def test_chances_are_uniform_and_independent() -> None:
-    drawn = chances(2, np.arange(1000), 50, np.random.default_rng(0))
-    assert drawn.min() >= 0
-    assert drawn.max() < 1
-    counts, _ = np.histogram(drawn, 20)
-    assert abs(counts / 5000 - 1).max() < 0.06
-    assert abs(np.corrcoef(drawn[0].ravel(), drawn[1].ravel())[0, 1]) < 0.01
-    assert abs(np.corrcoef(drawn[0, :, :-1].ravel(), drawn[0, :, 1:].ravel())[0, 1]) < 0.01

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import clearhead
 from clearhead.decoding.alignment import entropy, one_alignment
-from clearhead.decoding.attention import CROSS, ENCODER, MASKED, Mark, attention_panels
+from clearhead.decoding.attention import CROSS, ENCODER, MASKED, Mark, Panel, attention_panels, names
 from clearhead.decoding.load import LoadedModel
 from clearhead.decoding.pictures import draw, drawable, figure, title_of
 from clearhead.errors import InputError
@@ -114,6 +114,13 @@ def test_panels_of_other_models(tmp_path: Path) -> None:
     assert first.may_attend.sum(-1).max() == 3
 
 
+def test_white_space_and_bytes_can_be_read_on_an_axis() -> None:
+    tokenizer = byte_tokenizer()
+    loaded = LoadedModel(opinionated(0, "llama", vocab_size=275, kv_heads=1).float(), tokenizer)
+    ids = tokenizer.encode_ordinary("x \n\r\t\x07") + tokenizer.encode_bytes(b"\xe6")
+    assert "".join(names(loaded, ids)) == "x␣⏎␍⇥U+0007\\xe6"
+
+
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
 def test_pictures(tmp_path: Path, ending: str) -> None:
     model = clearhead.load(small_run(tmp_path / "run", "encoder-decoder"))
@@ -164,6 +171,18 @@ def test_nothing_is_drawn_over_anything_else_or_outside(tmp_path: Path) -> None:
             for other in boxes[:number]:
                 apart = box.x1 <= other.x0 or other.x1 <= box.x0 or box.y1 <= other.y0 or other.y1 <= box.y0
                 assert apart, f"{box} and {other}"
+
+
+def test_every_token_has_room_in_a_picture() -> None:
+    """At least a sixth of an inch each, however long the text; a short one is drawn larger."""
+    for rows, columns in ((3, 40), (40, 3)):
+        may_attend = torch.ones(rows, columns, dtype=torch.bool)
+        panel = Panel(CROSS, 1, torch.full((1, rows, columns), 0.1), may_attend, ["a"] * rows, ["b"] * columns)
+        made = figure([panel], "a title")
+        place = made.axes[1].get_position()
+        wide, high = place.width * made.get_figwidth(), place.height * made.get_figheight()
+        assert min(wide / columns, high / rows) > 1 / 6
+        assert min(wide, high) > 1.5
 
 
 def test_a_title_says_what_was_read_and_answered() -> None:

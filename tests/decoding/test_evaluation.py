@@ -2,13 +2,14 @@
 
 import math
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import sacrebleu
 import torch
 
 from clearhead.data.batch import IGNORE, Batch
-from clearhead.decoding.evaluation import answers, compare, corpus_scores, label_scores, text_scores
+from clearhead.decoding.evaluation import answers, compare, corpus_scores, label_scores, text_file_scores, text_scores
 from clearhead.decoding.load import LoadedModel
 from clearhead.decoding.scoring import batches, score_texts, windows
 from clearhead.errors import InputError
@@ -166,3 +167,21 @@ def test_the_first_token_of_a_stream_counts_neither_bits_nor_bytes() -> None:
     assert found["bytes"] == len(text.encode()) - first
     assert found["tokens"] == len(ids) - 1
     assert found["bits_per_byte"] == pytest.approx(bits / (len(text.encode()) - first), rel=1e-9)
+
+
+def test_a_text_of_which_nothing_can_be_predicted_is_refused() -> None:
+    loaded = LoadedModel(opinionated(0, "llama", vocab_size=275, kv_heads=1), byte_tokenizer(), documents="none")
+    for documents in ([], [""], ["a"]):
+        with pytest.raises(InputError, match="nothing to evaluate: the text has fewer than two tokens"):
+            text_scores(loaded, documents, context=8)
+
+
+@pytest.mark.parametrize("documents", ["line", "none"])
+def test_documents_that_are_read_in_pieces_are_scored_whole(
+    documents: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("the cat sat on the mat\n" + "the dog sat on the cat " * 3 + "\nthe mat\n")
+    loaded = LoadedModel(opinionated(0, "llama", vocab_size=275, kv_heads=1), byte_tokenizer(), documents=documents)
+    whole = text_file_scores(loaded, tmp_path / "a.txt")
+    monkeypatch.setattr("clearhead.tokenizer.corpus.BLOCK", 8)
+    assert text_file_scores(loaded, tmp_path / "a.txt") == whole

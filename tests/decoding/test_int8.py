@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from clearhead.decoding import int8
-from clearhead.decoding.compiled import multiply
+from clearhead.decoding.compiled import compiled, multiply
 from clearhead.decoding.fast_steps import FastDecoding
 from clearhead.decoding.int8 import Int8Linear, check_precision, rounded
 from clearhead.decoding.steps import ModelSteps
@@ -35,6 +35,11 @@ def test_few_rows_and_many_are_the_same_product(rows: int, bias: bool) -> None:
     wanted = wanted if added is None else wanted + added
     torch.testing.assert_close(made(x).double(), wanted, rtol=1e-4, atol=1e-4)
     assert made(x[:, None]).shape == (rows, 1, 300)
+
+
+def test_machine_code_is_kept_for_the_next_process() -> None:
+    pytest.importorskip("numba")
+    assert compiled.__wrapped__().stats.cache_path  # type: ignore[attr-defined]
 
 
 def test_the_loop_as_read() -> None:

@@ -127,6 +127,12 @@ def test_settings_come_from_the_run_and_can_be_changed(tmp_path: Path) -> None:
         model.translate(line, beam_size="4")
 
 
+def test_long_texts_are_scored_in_windows_as_long_as_those_of_training(tmp_path: Path, writer: LoadedModel) -> None:
+    data = {"text": "x", "documents": "line", "context": 5}
+    assert clearhead.load(small_run(tmp_path, "decoder", data=data)).window() == 5
+    assert writer.window() == 512, "where nothing is said"
+
+
 def test_streams_are_the_same_text_in_pieces(writer: LoadedModel) -> None:
     for seed in range(4):
         whole = writer.generate("the cat", seed=seed, temperature=1.5)[0]
@@ -196,6 +202,10 @@ def test_the_wrong_kind_is_named(translator: LoadedModel, writer: LoadedModel) -
         translator.generate("x")
     with pytest.raises(InputError, match=r"cannot translate: its model is of the kind 'decoder'.*generate"):
         writer.translate("x")
+    with pytest.raises(InputError, match="cannot score targets: its model is of the kind 'decoder'"):
+        writer.score(["x"], ["y"])
+    with pytest.raises(InputError, match="cannot score texts without sources: its model is of the kind"):
+        translator.score(["x"])
     with pytest.raises(InputError, match="cannot encode"):
         writer.encode(["x"])
     with pytest.raises(InputError, match="2 sources and 1 targets"):
@@ -249,6 +259,11 @@ def test_threads_are_left_as_they_were(translator: LoadedModel) -> None:
     translator.translate("the cat")
     assert torch.get_num_threads() == before
     translator.threads = 1
+
+
+def test_a_small_model_computes_with_one_thread_unless_told(translator: LoadedModel) -> None:
+    assert translator.threads == 1
+    assert LoadedModel(opinionated(), byte_tokenizer(), threads=2).threads == 2
 
 
 @pytest.mark.parametrize("threads", [0, -1, 100_000])

@@ -122,3 +122,9 @@ def test_an_empty_batch_does_nothing() -> None:
     batch.step([row])
     assert batch.step(leaving=[row]) == []
     assert torch.is_tensor(batch.chosen)
+
+
+def test_other_likely_tokens_are_told_only_to_who_asks() -> None:
+    batch = RollingBatch(made("learned"))
+    found = batch.step([Row([1, 7], Sampling(0.0), 5), Row([1, 7], Sampling(0.0), 5, likeliest=2)])
+    assert [len(one.likeliest) for one in found] == [0, 2]

@@ -49,6 +49,14 @@ def test_draws_follow_the_distribution() -> None:
     assert (found - wanted).abs().max() < 0.01
 
 
+def test_each_of_four_equal_tokens_has_its_quarter_of_the_draws() -> None:
+    """A quarter begins with the draw on its edge: with 0.25 it is the turn of the second token."""
+    draws = [0.0, 0.2499, 0.25, 0.4999, 0.5, 0.75, 0.9999]
+    tokens = drawn(torch.zeros(len(draws), 4), Sampling(), draws).tolist()
+    first, second, third, fourth = dict.fromkeys(tokens)
+    assert tokens == [first, first, second, second, third, fourth, fourth]
+
+
 @pytest.mark.parametrize("how", [{"top_p": 0.6}, {"min_p": 0.3}, {"top_k": 3}, {"top_k": 6, "top_p": 0.8}])
 def test_what_is_left_after_a_cut_keeps_its_proportions(how: dict) -> None:
     """The tokens that stay share the whole probability; the mass of the others must not fall on one of them."""

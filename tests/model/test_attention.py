@@ -299,3 +299,18 @@ def test_refuses_inputs_that_do_not_fit_together(function: Any, q: tuple, k: tup
         function(normal(*q), normal(*k), normal(*v))
     for shape in (q, k, v):
         assert str(shape) in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_queries_and_keys_are_normalised_head_by_head(kind: str) -> None:
+    """As in Qwen 3: one norm of the width of a head for all heads, before the positions turn them."""
+    chosen = config(qk_norm=True, kv_heads=2, norm={"kind": kind})
+    ours = randomise(MultiHeadAttention(chosen)).double()
+    assert ours.query_norm is not None
+    assert ours.key_norm is not None
+    x = normal(B, 7, chosen.d_model)
+    q = torch.stack([ours.query_norm(one) for one in ours.query(x).split(chosen.d_head, -1)], 1)
+    k = torch.stack([ours.key_norm(one) for one in ours.key(x).split(chosen.d_head, -1)], 1)
+    v = torch.stack(ours.value(x).split(chosen.d_head, -1), 1)
+    mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    close(ours(x, AttentionInputs()), ours.out(torch.cat(mixed.unbind(1), -1)))

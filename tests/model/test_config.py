@@ -61,6 +61,7 @@ def test_final_norm_follows_the_placement_unless_told(placement: str, final: boo
         ({"heads": 4, "kv_heads": 3}, "kv_heads must divide heads: heads = 4, kv_heads = 3"),
         ({"kv_heads": 0}, "kv_heads must divide heads: heads = 4, kv_heads = 0"),
         ({"kv_heads": 8}, "heads = 4, kv_heads = 8"),
+        ({"head_dim": 0}, "head_dim must be positive, not 0"),
         ({"heads": 0}, "heads must be positive, not 0"),
         ({"vocab_size": 0}, "vocab_size must be positive, not 0"),
         ({"d_ff": -1}, "d_ff must be positive, not -1"),

@@ -257,13 +257,6 @@ def test_a_missing_byte_is_named(content: dict[str, Any], tmp_path: Path) -> Non
         load(tmp_path)
 
 
-def test_a_template_is_not_applied_and_said_so(content: dict[str, Any], tmp_path: Path) -> None:
-    content["post_processor"] = {"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match="adds special tokens around a text; encode does not"):
-        load(tmp_path)
-
-
 def test_a_pattern_that_others_may_read_differently_is_kept_and_said_so(tmp_path: Path) -> None:
     trained = train(["ab ab cd cd"], 262, pattern=r"\w+|\W+")
     with pytest.warns(UserWarning, match="tokenizers may cut differently"):
@@ -275,26 +268,6 @@ def test_a_pattern_that_others_may_read_differently_is_kept_and_said_so(tmp_path
     (tmp_path / "tokenizer.json").write_text(json.dumps(theirs))
     with pytest.raises(InputError, match=r"the pattern '.*' uses what means something else here than in tokenizers"):
         load(tmp_path)
-
-
-def test_added_tokens_that_overlap_are_looked_for_in_an_order(content: dict[str, Any], tmp_path: Path) -> None:
-    """tokenizers looks for those that are not normalized first, so that a shorter one wins over a longer one."""
-    path = tmp_path / "tokenizer.json"
-    early, late = (False, True), (True, False)
-    whole = (("<pad><", early), ("<pad><", late), ("pad", late))
-    for text, flags in (*whole, (">x", early), ("x<", early), (">x", late), ("x<", late)):
-        clash = {**content["added_tokens"][0], "id": 264, "content": text, "normalized": flags[0]}
-        rest = [{**token, "normalized": flags[1]} for token in content["added_tokens"]]
-        path.write_text(json.dumps({**content, "added_tokens": [*rest, clash]}))
-        with pytest.raises(InputError, match=r"the added tokens .* overlap"):
-            load(path)
-    clash = {**content["added_tokens"][0], "id": 264, "content": "<pad><"}
-    path.write_text(json.dumps({**content, "added_tokens": [*content["added_tokens"], clash]}))
-    assert load(path).encode("<pad><s>", "all") == Peer.from_file(str(path)).encode("<pad><s>").ids
-    path.write_text(json.dumps({**content, "added_tokens": [*content["added_tokens"], {**clash, "id": 999}]}))
-    assert Peer.from_file(str(path)).encode("<pad><").ids == [264]
-    with pytest.raises(InputError, match="'<pad><' has the id 999, but tokenizers gives it 264"):
-        load(path)
 
 
 def test_ignore_merges_is_whole_words(content: dict[str, Any], tmp_path: Path) -> None:

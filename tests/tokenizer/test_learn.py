@@ -67,6 +67,11 @@ def test_a_text_with_few_pairs_gives_as_many_tokens_as_occur_twice(stdlib: list[
         train(few, 90_000, workers=1)
 
 
+def test_where_nothing_can_be_forked_workers_are_started_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "_CAN_FORK", False)
+    assert list(corpus.in_order(len, [["ab"], ["c", "d"], ["e"]], workers=2)) == [(1, 2), (2, 2), (1, 1)]
+
+
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])  # a fifth of the files, or all
 def test_same_merges_on_the_standard_library(step: int, stdlib: list[str]) -> None:
     ours = our_merges(stdlib[::step], 8_000, list(SPECIAL))

@@ -129,3 +129,23 @@ def test_numba_is_asked_only_when_it_pays(tokenizer: BytePair, monkeypatch: pyte
     with np.errstate(over="ignore"):  # uncompiled, numpy warns of what hashing is made of
         assert merge_many([b"abab"], tokenizer._alphabet, table) == wanted
     assert asked
+
+
+def test_machine_code_is_kept_for_the_next_process() -> None:
+    pytest.importorskip("numba")
+    assert compiled.compiled.__wrapped__().stats.cache_path  # type: ignore[attr-defined]
+
+
+def test_the_compiled_loop_as_read() -> None:
+    """In Python. Every pair that was learned is looked for in the table, also where another one lies in its slot."""
+    tokenizer = train([TEXT * 3, "".join(random.Random(2).choices("ab日本 ", k=3000))], 500)
+    words = [left + right for left, right in tokenizer.merges]
+    table, data = pair_table(tokenizer._merges), np.frombuffer(b"".join(words), np.uint8)
+    ids = np.array(list(map(ord, tokenizer._alphabet)), np.int32)[data]
+    lengths = np.cumsum(list(map(len, words)))
+    with np.errstate(over="ignore"):  # uncompiled, numpy warns of what hashing is made of
+        ends = compiled.merge_all(ids, lengths, table.keys, table.ranks, table.made, table.shift)
+    assert ends[-1] < lengths[-1]
+    assert [list(map(chr, part)) for part in np.split(ids[: ends[-1]], ends[:-1])] == [
+        list(plainly(tokenizer, word)) for word in words
+    ]

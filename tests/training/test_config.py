@@ -89,10 +89,19 @@ def test_a_model_of_another_kind_than_the_data_is_refused() -> None:
         recipe.model_config("encoder-decoder", {}, 24)
 
 
-@pytest.mark.parametrize(
-    ("key", "wanted"),
-    [("lr", "peak"), ("epochs", "steps"), ("batch_size", "max_tokens"), ("max_grad_norm", "clip")],
-)
+OTHERS = {  # of PyTorch, transformers, Lightning and nanoGPT
+    "peak": "lr learning_rate max_lr",
+    "steps": "epochs num_epochs max_epochs num_train_epochs max_steps max_iters",
+    "max_tokens": "batch_size batch per_device_train_batch_size",
+    "clip": "grad_clip max_grad_norm clip_norm",
+    "warmup": "warmup_steps num_warmup_steps warmup_iters",
+    "accumulate": "gradient_accumulation_steps grad_accum",
+    "validate_every": "eval_interval eval_every eval_steps",
+    "patience": "early_stopping",
+}
+
+
+@pytest.mark.parametrize(("key", "wanted"), [(key, ours) for ours, keys in OTHERS.items() for key in keys.split()])
 def test_what_others_call_a_setting_is_answered_with_our_name(key: str, wanted: str) -> None:
     with pytest.raises(InputError, match=rf"unknown key 'training\.{key}'; here it is '{wanted}'"):
         load_recipe("copy", [f"training.{key}=1"])

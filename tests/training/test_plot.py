@@ -54,6 +54,23 @@ def test_plain_losses_share_a_panel() -> None:
     assert list(lines(losses)) == ["training", "validation; lowest 0.125 at step 30"]
 
 
+@pytest.mark.parametrize(("losses", "scale"), [((9.0, 2.0), "log"), ((5.0, 3.0), "linear"), ((3.0, 0.0), "linear")])
+def test_only_losses_that_span_more_than_a_factor_of_four_are_drawn_on_a_logarithmic_scale(
+    losses: tuple[float, float], scale: str
+) -> None:
+    rows = [{**ROWS[0], "step": step, "loss": loss} for step, loss in enumerate(losses, 1)]
+    panel, *_ = figure(rows, {}, "runs/x").axes
+    assert panel.get_yscale() == scale
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_every_panel_is_high_enough_to_be_read(smoothing: float) -> None:
+    made = figure(ROWS, {"training": {"label_smoothing": smoothing}, "model": {"vocab_size": 50}}, "runs/x")
+    made.draw_without_rendering()
+    inches = [axes.get_position().height * made.get_figheight() for axes in made.axes]
+    assert min(inches) > 1.2
+
+
 def test_lines_that_are_no_metrics_are_left_out_of_the_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,16 @@ def test_on_a_terminal_a_bar_tells_how_far_it_is(tmp_path: Path) -> None:
         display.close()
 
 
+@pytest.mark.parametrize(("bad", "told"), [(1, "1 line that is"), (2, "2 lines that are")])
+def test_lines_that_are_no_metrics_are_counted(bad: int, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    good = '{"step": 1, "loss": 2.0, "rate": 0.1, "norm": 1.0}\n'
+    path.write_text(good + "{\n" * bad)
+    said: list[str] = []
+    assert [row["step"] for row in read_metrics(path, said.append)] == [1]
+    assert said == [f"{path}: left out {told} no metrics (first: line 2)"]
+
+
 def test_tensorboard_gets_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package is no dependency; what stands in for it only writes down what it is told."""
     told: list[tuple[str, float, int]] = []

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 import torch
 
 from bench.faults.hostile import tensors
@@ -16,7 +17,7 @@ from clearhead.training.config import Recipe, TrainingSettings
 from clearhead.training.loop import Loop
 from clearhead.training.optimizer import height
 from clearhead.training.session import train
-from clearhead.training.transfer import copy_rows, fate_lines, take_over
+from clearhead.training.transfer import copy_rows, fate_lines, take_over, with_body
 from tests.decoding.models import opinionated, write_run
 from tests.training import small
 
@@ -87,6 +88,17 @@ def test_weights_that_are_not_what_their_run_says_are_refused(change: Any, said:
         take_over(build(configure("tiny", **shape)), letters, None, Run(run))
 
 
+def test_embeddings_follow_their_tokens_and_not_their_ids(tmp_path: Path) -> None:
+    old, new = Characters("abc"), Characters("cba")
+    shape: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "kind": "decoder", "vocab_size": old.size}
+    theirs = opinionated(1, **shape).float()
+    ours = build(configure("tiny", **shape))
+    take_over(ours, new, None, Run(write_run(tmp_path / "run", theirs, old)))
+    for text in "abc":
+        (mine,), (other,) = new.encode_ordinary(text), old.encode_ordinary(text)
+        assert ours.embedding.weight[mine].equal(theirs.embedding.weight[other])
+
+
 def test_a_tokenizer_of_another_run_is_refused(tmp_path: Path) -> None:
     """Else rows would be taken for tokens that they never stood for."""
     letters = Characters("abc")
@@ -124,6 +136,15 @@ def test_a_recipe_without_a_model_takes_body_and_tokenizer(tmp_path: Path, body:
     log = (tmp_path / "run" / "train.log").read_text()
     assert "output.classify.weight" in log
     assert "left behind" in log
+
+
+def test_an_encoder_leaves_the_decoder_of_a_translator_behind(tmp_path: Path) -> None:
+    sizes = {"d_model": 16, "encoder_layers": 3, "decoder_layers": 2}
+    (tmp_path / "config.toml").write_text(tomli_w.dumps({"model": sizes}))
+    start = Run(tmp_path)
+    assert with_body(labelled(tmp_path), start).model == {"d_model": 16, "encoder_layers": 3}
+    pairs = Recipe(DataSettings(source="a", target="b"))
+    assert with_body(pairs, start).model == sizes
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
