@@ -49,6 +49,6 @@ def test_mistakes_are_named(call: Call) -> None:
 
 def test_what_cannot_fit_is_refused_before_it_is_allocated() -> None:
     with pytest.raises(
-        InputError, match=r"^tiny: weights, gradients and activations .* need .*B, and this machine has"
+        InputError, match=r"^tiny: weights, gradients and activations .* need .*B of memory, and this machine has"
     ):
         profile("tiny", *SMALL, "--set", "d_ff=1000000000")

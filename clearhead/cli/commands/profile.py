@@ -104,8 +104,8 @@ def check_memory(name: str, config: "ModelConfig", size: "Size") -> None:
     if wanted > there:
         place = Path(name) / "config.toml" if Path(name).is_dir() else name
         raise InputError(
-            f"{place}: weights, gradients and activations of this size need {amount(wanted, 'B')}, "
-            f"and this machine has {amount(there, 'B')}; `clearhead shapes` counts without allocating"
+            f"{place}: weights, gradients and activations of this size need {amount(wanted, 'B')} of "
+            f"memory, and this machine has {amount(there, 'B')}; `clearhead shapes` counts without allocating"
         )
 
 
