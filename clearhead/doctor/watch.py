@@ -43,6 +43,8 @@ class Softmax:
         """Scores and weights as (N, queries, keys), whatever the layout; None where the sizes do not fit."""
         if tuple(self.scores.shape[-2:]) == (queries, keys):
             return self.scores.reshape(-1, queries, keys), self.weights.reshape(-1, queries, keys)
+        if self.scores.size(-2) == queries and self.dim == self.scores.dim() - 1 and self.scores.size(-1) > keys > 2:
+            return self.in_use(queries, keys)
         if self.scores.size(self.dim) != keys:
             return None
         # heads or rows may come last: the softmax says where the keys are
@@ -51,6 +53,12 @@ class Softmax:
             return None
         turned = [x.movedim((axes[0], self.dim), (-2, -1)) for x in (self.scores, self.weights)]
         return turned[0].reshape(-1, queries, keys), turned[1].reshape(-1, queries, keys)
+
+    def in_use(self, queries: int, keys: int) -> tuple[Tensor, Tensor] | None:
+        """The same without the empty places of a cache, which look alike to all queries; None if others are left."""
+        scores, weights = (x.reshape(-1, queries, x.size(-1)) for x in (self.scores, self.weights))
+        used = (scores != scores[:, :1]).any(dim=1).any(dim=0)
+        return (scores[..., used], weights[..., used]) if int(used.sum()) == keys else None
 
 
 @dataclass

@@ -14,7 +14,7 @@ from clearhead.doctor.examine import check
 from clearhead.doctor.hosts.describe import describe
 from clearhead.doctor.mutants import load, table
 from clearhead.doctor.probes.decay import asked
-from clearhead.doctor.probes.residual import numbered
+from clearhead.doctor.layered import numbered
 
 MUST_FIND = {
     "dropout": ("y01", "y02", "fn29"),

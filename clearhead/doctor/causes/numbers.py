@@ -11,7 +11,7 @@ def only_parity(facts: Facts) -> bool:
 
 
 def small(facts: Facts) -> bool:
-    return facts.of("parity.differs", "relative", 0.0) < 0.2
+    return facts.of("parity.differs", "relative", 0.0) < 0.02
 
 
 def rename(facts: Facts) -> float:

@@ -49,7 +49,6 @@ class Straight(TorchDispatchMode):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.names = {memory(p): name for name, p in model.named_parameters()}
-        self.vectors = {memory(p) for p in model.parameters() if p.dim() <= 1}
         self.linear: dict[int, Linear] = {}
         self.pairs: list[Pair] = []
         self.products: dict[int, tuple[Linear, str, Tensor]] = {}  # of two linear results; the tensor is kept alive
@@ -100,7 +99,10 @@ class Straight(TorchDispatchMode):
     def harmless(self, other: Any) -> bool:
         """A number or a bias."""
         other = other[0] if isinstance(other, tuple) and other else other
-        return number(other) is not None or (isinstance(other, Tensor) and memory(other) in self.vectors)
+        # of a stack of them, what is added is one row
+        return number(other) is not None or (
+            isinstance(other, Tensor) and memory(other) in self.names and other.dim() <= 1
+        )
 
 
 def run(subject: Subject) -> list[Finding]:

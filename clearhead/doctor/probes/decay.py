@@ -168,7 +168,7 @@ def jump(rates: dict[int, float], warmup: int) -> list[Finding]:
                 f"where the warm-up ends, the learning rate falls from {show(rates[step - 1])} to {show(rates[step])} "
                 f"within one update ({step})"
             )
-            return [Finding("decay.jump", WARNING, message, {"step": step})]
+            return [Finding("decay.jump", ERROR, message, {"step": step})]
         last, now = rates.get(step - 1, math.nan), rates.get(step, math.nan)
         rise, usual = now - last, last - rates.get(step - 2, math.nan)
         if rise > 0.05 * max(rates.values()) and rise > 4 * usual > 0:
@@ -176,7 +176,7 @@ def jump(rates: dict[int, float], warmup: int) -> list[Finding]:
                 f"where the warm-up ends, the learning rate leaps from {show(last)} to {show(now)} within one update "
                 f"({step}): the warm-up does not lead to where the decay begins"
             )
-            return [Finding("decay.jump", WARNING, message, {"step": step})]
+            return [Finding("decay.jump", ERROR, message, {"step": step})]
         around = [rates[near] for near in range(step - 2, step + 2) if near in rates]
         if len(around) == 4 and drops_at_once(around, max(rates.values())):
             message = (

@@ -32,6 +32,8 @@ def batch_of(subject: Subject, padded: bool, seed: int = 70) -> tuple[Tensor, ..
             # tokens that a loss may ignore by mistake
             for place, token in enumerate(unlikely(subject)):
                 x[0, 2 + place] = token
+        if isinstance(subject.spec, Encoder):
+            inputs[1][3, ::2] = subject.pad  # real tokens that nothing is asked for
     return inputs
 
 
@@ -42,7 +44,8 @@ def paddings(subject: Subject, inputs: tuple[Tensor, ...]) -> tuple[int, ...]:
 
 def unlikely(subject: Subject) -> tuple[int, ...]:
     """Tokens other than padding that a loss may ignore by mistake."""
-    return tuple(token for token in (0, 1, 2) if token not in (subject.source_pad, subject.pad))
+    near = (0, 1, 2) if subject.pad is None or subject.pad < 2 else (0, 1, 2, subject.pad - 1, subject.pad + 1)
+    return tuple(t for t in near if t < subject.vocab and t not in (subject.source_pad, subject.pad))
 
 
 def logits_for(

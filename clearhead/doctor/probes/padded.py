@@ -261,12 +261,40 @@ def cached(subject: Subject, view: View, left: bool, severity: str) -> list[Find
     alone = [fed(row[None], None if translating else row[None], new[i : i + 1])[0][0] for i, row in enumerate(rows)]
     size = worst(list(together), alone)
     if size <= tolerance:
-        return []
+        return dealt_anew(subject, view, left, severity) if not translating else []
     message = (
         f"decoding with the cache after {'sources' if translating else 'prompts'} padded on the "
         f"{'left' if left else 'right'} differs by {show(size)} from each row alone; a full pass does not"
     )
     return [Finding("padded.cache", severity, message, {"view": view.name, "left": left})]
+
+
+def dealt_anew(subject: Subject, view: View, left: bool, severity: str) -> list[Finding]:
+    """Rows of different lengths dealt anew, as in a beam search, take along what was padding."""
+    if getattr(subject.spec, "reorder", None) is None:
+        return []
+    rows, order = rows_of(subject), torch.tensor([1, 0, 0])
+    tokens, _ = pad(subject, rows, TOTAL, left, padding_token(subject, view) or 0)
+    after = subject.tokens(len(rows), 2, seed=82)
+
+    def fed(prompts: list[Tensor], dealt: Tensor | None) -> tuple[Tensor, float]:
+        padded = torch.stack(prompts)
+        decoding = Decoding(subject, subject.model(), (padded, after))
+        decoding.feed(padded)
+        if dealt is not None:
+            decoding.reorder(dealt)
+        steps = [decoding.feed(after[:, t : t + 1].contiguous())[:, -1] for t in range(after.size(1))]
+        return torch.stack(steps, dim=1), decoding.tolerance()
+
+    plain, tolerance = fed([tokens[row] for row in order.tolist()], None)
+    size = gap(fed(list(tokens), order)[0], plain)
+    if size <= tolerance:
+        return []
+    message = (
+        f"after prompts padded on the {'left' if left else 'right'}, rows dealt anew continue otherwise (by "
+        f"{show(size)}) than the same rows from the start: something of each row is left behind"
+    )
+    return [Finding("padded.cache", severity, message, {"view": view.name, "left": left, "reordered": True})]
 
 
 def remembered(subject: Subject) -> list[Finding]:

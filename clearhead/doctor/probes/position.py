@@ -78,7 +78,10 @@ def neighbours(subject: Subject, view: View) -> Finding | None:
     if not same:
         return None
     message = f"swapping {view.token}s {same[0]} and {same[0] + 1} moves no later output: their positions collide"
-    return Finding("position.collide", ERROR, message, {"view": view.name, "places": same})
+    # beyond the window of the last output, the edge of another output's window tells some places apart
+    inside = [place for place in places if window is None or place >= 11 - window]
+    evidence = {"view": view.name, "places": same, "all": set(inside) <= set(same)}
+    return Finding("position.collide", ERROR, message, evidence)
 
 
 def constant_input(subject: Subject, view: View) -> Finding | None:
@@ -102,6 +105,33 @@ def constant_input(subject: Subject, view: View) -> Finding | None:
         )
         return Finding("position.not-relative", ERROR, message, {"view": view.name, "output": True})
     return None
+
+
+def shifted(subject: Subject, view: View) -> Finding | None:
+    """Past the reach of all windows, the tokens before change nothing; nor may it matter that they were there."""
+    window, layers = subject.spec.window, subject.sizes.get("layers")
+    if subject.spec.positions not in RELATIVE or not view.causal or window is None or subject.prefix:
+        return None
+    model: nn.Module | None = shallow(subject, view)
+    depth = 1 if model is not None else layers
+    model = model if model is not None else subject.model()
+    if not isinstance(depth, int) or depth * (window - 1) > 60:
+        return None
+    tokens = subject.tokens(2, depth * (window - 1) + 4, seed=18)
+    others = torch.cat([subject.other(tokens)[:, :3], tokens[:, 3:]], dim=1)
+    whole = subject.quiet(view, model, tokens)[:, -1]
+    tolerance = max(subject.tolerance(view), 1e-6 * subject.spread(view))
+    if gap(whole, subject.quiet(view, model, others)[:, -1]) > tolerance:
+        return None  # it sees them: the reach probe says so
+    size = gap(whole, subject.quiet(view, model, tokens[:, 3:])[:, -1])
+    if size <= tolerance:
+        return None
+    message = (
+        f"without three {view.token}s that lie beyond every window the last output moves by {show(size)}: what "
+        f"{subject.spec.positions} positions do depends on where a token stands, not on the distance alone"
+    )
+    evidence = {"view": view.name, "output": True, "shifted": True, "relative": size / subject.spread(view)}
+    return Finding("position.not-relative", ERROR, message, evidence)
 
 
 def first_is_special(subject: Subject, view: View, tokens: Tensor) -> bool:
@@ -198,7 +228,8 @@ def run(subject: Subject) -> list[Finding]:
                 unasked.append(str(reason))
         findings.append(constant_input(subject, view))
         if view.aligned:
-            findings += by_distance(subject, view)
+            told = by_distance(subject, view)
+            findings += told or [shifted(subject, view)]
     found = [finding for finding in findings if finding is not None]
     if unasked and not found:
         raise NotArmed(unasked[0])
