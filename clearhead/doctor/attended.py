@@ -5,12 +5,13 @@ A cache that gives other outputs than the full pass goes wrong somewhere first: 
 are missing, doubled or out of order), in where it thinks it is (queries or keys at other positions), or in the mask.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from clearhead.doctor.watch import Seen, Softmax
+from clearhead.doctor.watch import Fused, Seen, Softmax
 
 CLOSE = 1e-6
 
@@ -22,7 +23,12 @@ class Attended:
     query: Tensor
     key: Tensor
     value: Tensor
-    seen: Tensor  # (T,), the keys that the last query looks at
+    weights: Tensor  # (N·heads, T), of the last query
+
+    @property
+    def seen(self) -> Tensor:
+        """(T,), the keys that the last query gives any weight, in any row and head."""
+        return self.weights.ne(0).any(dim=0)
 
     @property
     def keys(self) -> Tensor:
@@ -33,21 +39,26 @@ class Attended:
         return self.value[..., self.seen, :]
 
 
-def last_looks(softmax: Softmax, queries: int) -> Tensor:
-    """Which keys the last query gives any weight, in any row and head."""
+def last_weights(softmax: Softmax, queries: int) -> Tensor:
     weights = softmax.weights.movedim(softmax.dim, -1)
     axes = [axis for axis in range(weights.dim() - 1) if weights.size(axis) == queries]
     if axes and queries > 1:
         weights = weights.select(axes[-1], -1)
-    return weights.flatten(0, -2).ne(0).any(dim=0)
+    return weights.flatten(0, -2)
+
+
+def fused_weights(call: Fused) -> Tensor:
+    scores = call.scores()
+    hidden = ~call.visible().expand(scores.flatten(0, -3).shape)
+    weights = scores.flatten(0, -3).masked_fill(hidden, -math.inf).softmax(dim=-1).nan_to_num()
+    return weights[:, -1]
 
 
 def attended(seen: Seen, queries: int, other: int) -> list[Attended]:
     """Every attention with so many queries, in order; those over `other` keys (a source) are left out."""
     calls = [call for call in seen.fused if call.query.size(-2) == queries and call.key.size(-2) != other]
     found = [
-        Attended(*(x.flatten(0, -3) for x in (call.query, call.key, call.value)), call.visible()[:, -1].any(dim=0))
-        for call in calls
+        Attended(*(x.flatten(0, -3) for x in (call.query, call.key, call.value)), fused_weights(call)) for call in calls
     ]
     for softmax in seen.softmaxes:
         before = [p for p in seen.products if p.order < softmax.order and p.out.numel() == softmax.scores.numel()]
@@ -61,7 +72,7 @@ def attended(seen: Seen, queries: int, other: int) -> list[Attended]:
         value = after[0].right if after[0].right.size(-2) == keys else after[0].left.transpose(-2, -1)
         # query heads that share their keys may lie beside the queries
         if query.size(-2) % queries == 0 and keys != other and key.size(-2) == value.size(-2) == keys:
-            found.append(Attended(query, key, value, last_looks(softmax, queries)))
+            found.append(Attended(query, key, value, last_weights(softmax, queries)))
     return found
 
 
@@ -98,6 +109,12 @@ def moved_about(full: Tensor, cached: Tensor) -> bool:
     return float(near.max()) <= CLOSE * max(1.0, float(full.abs().max()))
 
 
+def alike(full: Attended, cached: Attended) -> bool:
+    """Are the keys weighed alike, in whatever order they are kept?"""
+    some, others = (x.weights[:, x.seen].sort(dim=-1).values for x in (full, cached))
+    return same(some, others)
+
+
 def there(full: Attended, cached: Attended) -> bool:
     """Is everything that the last query should look at kept somewhere in the cache?"""
     wanted, kept = torch.cat([full.keys, full.values], dim=-1), torch.cat([cached.key, cached.value], dim=-1)
@@ -120,8 +137,10 @@ def first_difference(full: list[Attended], step: list[Attended], length: int, fe
         if hidden:
             keys, values = "same", "same"  # they were kept: it is a mask that hides them
         query = same_query(a.query, b.query, length, fed)
-        if hidden or (keys, values, query) != ("same", "same", True):
+        weighed = alike(a, b)
+        if not weighed or (keys, values, query) != ("same", "same", True):
             # what differs in a later layer only because its input does comes from the mask of the one before
             more = int(b.seen.sum()) - int(a.seen.sum())
-            return {"keys": keys, "values": values, "query": query, "first": layer == 0, "order": order, "more": more}
+            found = {"keys": keys, "values": values, "query": query, "first": layer == 0, "order": order}
+            return {**found, "more": more, "weighed": weighed}
     return {"keys": "same", "values": "same", "query": True, "first": False, "order": order} if full and step else {}

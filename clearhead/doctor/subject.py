@@ -245,7 +245,11 @@ class Subject:
         for number, option in enumerate(options):
             self.dtype = option
             try:
-                seen = [self.quiet(view, model, self.tokens()) for view in self.views for model in (self.raw(), self.fresh())]
+                seen = [
+                    self.quiet(view, model, self.tokens())
+                    for view in self.views
+                    for model in (self.raw(), self.fresh())
+                ]
                 # masks made of the largest numbers of a precision may overflow in it alone; elsewhere nothing is hidden
                 if number == len(options) - 1 or all(bool(out.isfinite().all()) for out in seen):
                     return

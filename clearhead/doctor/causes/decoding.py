@@ -28,7 +28,8 @@ def looked(facts: Facts) -> str:
         # a mask that hides too much, or a window that is cut elsewhere, leaves keys out as well
         return "contents" if kept & {"order"} or not facts.of("cache.differs", "window") else "window"
     if kept == {"same"} and found["query"]:
-        return "mask"
+        # as many keys as there should be, and other weights: what is added to the scores belongs to other places
+        return "bias" if found.get("more") == 0 and found.get("weighed") is False else "mask"
     if not found["query"]:
         return "place" if found["first"] else "mask"
     # the query is right, and keys or values are not: kept wrong, or (keys alone) turned wrong
@@ -39,7 +40,7 @@ def offset(facts: Facts) -> float:
     if shared(facts) > 0.9:
         return 0.3
     if looked(facts):
-        return {"place": 0.97, "rotation": 0.85, "contents": 0.5, "window": 0.5}.get(looked(facts), 0.2)
+        return {"place": 0.97, "bias": 0.96, "rotation": 0.85, "contents": 0.5, "window": 0.5}.get(looked(facts), 0.2)
     return 0.9 if failed(facts) & STEPS else 0.5 if failed(facts) else 0.0
 
 

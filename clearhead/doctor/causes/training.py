@@ -72,9 +72,7 @@ def ignored(facts: Facts) -> float:
     padded = facts.among("invariance.changes", "case", "three more tokens of padding")
     clean = facts.none("padding.content", "padding.right", "future.visible", "batch.coupled", "loss.other")
     learned = padded and clean and not facts.of("invariance.changes", "counted")
-    return max(
-        loss("average", "token ")(facts), loss("average", "nothing ignored", score=0.9)(facts), 0.8 * learned
-    )
+    return max(loss("average", "token ")(facts), loss("average", "nothing ignored", score=0.9)(facts), 0.8 * learned)
 
 
 def over_padding(facts: Facts) -> float:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.describe import Encoder, EncoderDecoder
-from clearhead.doctor.finding import ERROR, Finding, NotArmed
+from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
 from clearhead.doctor.probes import show
 from clearhead.doctor.probes.loss import batch_of, paddings
 from clearhead.doctor.subject import Subject
@@ -33,7 +33,7 @@ def unasked(subject: Subject, model: nn.Module, batch: tuple[Tensor, ...], limit
         f"other tokens in a row whose labels are all {subject.pad}, to be ignored, take the loss from {value:.6f} to "
         f"{moved:.6f}: they are asked for all the same"
     )
-    return [Finding("invariance.ignored", ERROR, message, {})]
+    return [Finding("invariance.ignored", WARNING, message, {})]  # a tagger may go by the padding of its tokens
 
 
 def run(subject: Subject) -> list[Finding]:

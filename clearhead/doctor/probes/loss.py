@@ -32,8 +32,6 @@ def batch_of(subject: Subject, padded: bool, seed: int = 70) -> tuple[Tensor, ..
             # tokens that a loss may ignore by mistake
             for place, token in enumerate(unlikely(subject)):
                 x[0, 2 + place] = token
-        if isinstance(subject.spec, Encoder):
-            inputs[1][3, ::2] = subject.pad  # real tokens that nothing is asked for
     return inputs
 
 

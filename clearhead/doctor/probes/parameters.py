@@ -108,13 +108,21 @@ def gradients(subject: Subject) -> list[Finding]:
 
 
 def left_out(subject: Subject, model: nn.Module, unused: list[str]) -> list[str]:
-    """Those of the unused parameters that another layer has, too, and uses; and matrices and gains that no layer uses."""
+    """Those of the unused parameters that another layer has and uses; and matrices and gains that no layer uses."""
     of_layers = kin(subject) if unused else {}
     names = [part.name for part in parts(model, stacks(subject))]
     used = {of_layers[name] for name in names if name in of_layers and name not in unused}
     built = {part.name: part.view() for part in parts(subject.raw(), stacks(subject))}
     large = {name for name, p in built.items() if p.dim() > 1 or bool((p == 1).all())}
-    return [name for name in unused if name in of_layers and (of_layers[name] in used or name in large)]
+    found = [name for name in unused if name in of_layers and (of_layers[name] in used or name in large)]
+    for seed in (1, 2, 3) if found else ():  # an expert may have had no tokens
+        other = subject.fresh(seed)
+        torch.manual_seed(seed)
+        out = subject.forward(other, subject.inputs(16, 20, seed=40 + seed))
+        (out * torch.randn_like(out)).sum().backward()
+        heard = {p.name for p in parts(other, stacks(subject)) if (g := p.gradient()) is not None and bool(g.any())}
+        found = [name for name in found if name not in heard]
+    return found
 
 
 def pattern(name: str) -> str:

@@ -17,6 +17,7 @@ from clearhead.doctor.layered import Layers, numbered, parts, silenced, stacks
 from clearhead.doctor.probes import show
 from clearhead.doctor.subject import Subject, View, gap
 
+
 def tokens_arrive(subject: Subject, view: View, model: nn.Module, names: Iterable[str]) -> bool:
     """With these matrices at zero, do other tokens still give other outputs?"""
     tokens = subject.tokens(2, 7, seed=63)
