@@ -48,10 +48,10 @@ def last_weights(softmax: Softmax, queries: int) -> Tensor:
 
 
 def fused_weights(call: Fused) -> Tensor:
-    scores = call.scores()
-    hidden = ~call.visible().expand(scores.flatten(0, -3).shape)
-    weights = scores.flatten(0, -3).masked_fill(hidden, -math.inf).softmax(dim=-1).nan_to_num()
-    return weights[:, -1]
+    scores, visible = call.scores().flatten(0, -3), call.visible()
+    # a mask may be the same for all heads, or for all rows and heads
+    hidden = ~visible.repeat_interleave(len(scores) // len(visible), dim=0)
+    return scores.masked_fill(hidden, -math.inf).softmax(dim=-1).nan_to_num()[:, -1]
 
 
 def attended(seen: Seen, queries: int, other: int) -> list[Attended]:

@@ -25,9 +25,10 @@ def wrong_gradient(subject: Subject) -> list[Finding]:
     inputs = subject.inputs(2, 7, seed=46)
     with torch.no_grad():
         weights = torch.randn_like(subject.whole(model, inputs))
-    total = (subject.forward(model, inputs) * weights).sum()
+    out = subject.forward(model, inputs)
+    total = (out * weights).sum()
     named = {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
-    if not total.requires_grad or any(p.dtype != torch.float64 for p in named.values()):
+    if not named or not total.requires_grad or any(p.dtype != torch.float64 for p in named.values()):
         return []
     given = torch.autograd.grad(total, list(named.values()), allow_unused=True)
     gradients = {name: g for name, g in zip(named, given, strict=True) if g is not None}
@@ -80,7 +81,9 @@ def slope(
             kept = [parameter.clone() for parameter, _ in along.values()]
             for parameter, direction in along.values():
                 parameter.add_(direction, alpha=sign * size)
-            totals.append(float((subject.whole(model, inputs) * weights).sum()))
+        # with gradients, as training runs: without them a model may run other code
+        totals.append(float((subject.forward(model, inputs).detach() * weights).sum()))
+        with torch.no_grad():
             for (parameter, _), old in zip(along.values(), kept, strict=True):
                 parameter.copy_(old)
     return (totals[0] - totals[1]) / (2 * size)

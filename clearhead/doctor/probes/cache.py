@@ -233,7 +233,10 @@ def looked_at(subject: Subject, failed: str) -> dict[str, str | int | bool]:
     except Exception:
         return {}
     fed = pieces[-1]
-    return first_difference(attended(watch.seen, length, source), attended(decoding.seen, fed, source), length, fed)
+    try:
+        return first_difference(attended(watch.seen, length, source), attended(decoding.seen, fed, source), length, fed)
+    except RuntimeError:
+        return {}  # a layout that cannot be read
 
 
 def report(subject: Subject, differing: dict[str, Outcome], outcomes: dict[str, Outcome]) -> Finding:
