@@ -259,7 +259,8 @@ class Nudge(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        if func in (torch.nn.functional.embedding, torch.embedding, Tensor.__getitem__) and self.zero is None:
+        wanted = self.zero is None and (self.size > 0 or torch.is_grad_enabled())
+        if wanted and func in (torch.nn.functional.embedding, torch.embedding, Tensor.__getitem__):
             indices = args[0] if func is torch.nn.functional.embedding else args[1]
             same = isinstance(indices, Tensor) and indices.shape == self.tokens.shape
             if same and out.dim() == 3 and bool((indices == self.tokens).all()):

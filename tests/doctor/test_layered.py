@@ -26,6 +26,8 @@ MISSED = {
     "pb47": ("parameters.identical", "error"),
     "pb60": ("optimizer.decay", "warning"),
     "hb05": ("finite.values", "error"),  # in float64 nothing but NaN, which is equal to itself
+    "rb14": ("position.collide", "error"),  # an encoder for which everything ahead is equally far
+    "rb16": ("position.layers", "warning"),
     "hb47": ("bend.missing", "warning"),  # a norm is no linear map, and no bend either
     "hb39": ("padded.cache", "error"),
     "hb61": ("invariance.ignored", "warning"),

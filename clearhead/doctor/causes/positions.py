@@ -15,6 +15,8 @@ def missing(facts: Facts) -> float:
         return 0.3
     if facts.of("position.collide", "all") and facts.none("position.not-relative", "reach.lost"):
         return 0.95
+    if facts.has("position.layers") and facts.none("position.not-relative", "reach.lost"):
+        return 0.9
     return 0.93 if facts.has("position.missing") else 0.5 if facts.has("position.constant") else 0.0
 
 

@@ -194,6 +194,47 @@ def by_distance(subject: Subject, view: View) -> list[Finding]:
     return findings
 
 
+def spread_over_distances(apart: Tensor, sign: int, farthest: int) -> float:
+    """How far the scores of one token at different distances are apart, on one side."""
+    lines = [apart.diagonal(offset=sign * distance, dim1=-2, dim2=-1)[:, 1] for distance in range(1, farthest)]
+    return float(torch.stack(lines).std(dim=0).max()) if len(lines) > 1 else 0.0
+
+
+def some_layers(subject: Subject, view: View) -> Finding | None:
+    """Where some attentions tell distances apart, those of the other layers do, too; leaving some out may be meant."""
+    if subject.spec.positions not in RELATIVE:
+        return None
+    length, window = 13, subject.spec.window or 13
+    tokens = torch.full((1, length), int(subject.tokens(1, 1)[0, 0]))
+    with torch.enable_grad(), Watch() as watch:  # without gradients PyTorch's layers run as one operation
+        subject.run(view, subject.model(), tokens)
+    blind, seeing, one_sided = [], 0, list[str]()
+    for scores, where in watch.seen.maps(length, length):
+        apart = (scores - scores.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)).double()
+        lines = [apart.diagonal(offset=-distance, dim1=-2, dim2=-1)[:, 1:] for distance in range(1, min(11, window))]
+        if max((float(line.abs().max()) for line in lines), default=1.0) <= 1e-9 * max(1.0, float(scores.abs().max())):
+            blind.append(where)
+        else:
+            seeing += 1
+            sides = [spread_over_distances(apart, sign, min(11, window)) for sign in (-1, 1)]
+            if not view.causal and min(sides) <= 1e-9 * max(1.0, float(scores.abs().max())) < 1e-3 * max(sides):
+                one_sided.append(where)
+    if one_sided:
+        message = (
+            f"where {view.token}s on one side get another score at every distance, all those on the other side get the "
+            "same: their order is not known"
+        )
+        return Finding("position.collide", ERROR, message, {"view": view.name, "side": True}, tuple(one_sided[:1]))
+    if not blind or not seeing:
+        return None
+    message = (
+        f"of {seeing + len(blind)} attentions over {view.token}s, {len(blind)} give one token repeated the same score "
+        f"at every distance: {subject.spec.positions} positions do not reach them"
+    )
+    evidence = {"view": view.name, "blind": len(blind)}
+    return Finding("position.layers", WARNING, message, evidence, tuple(dict.fromkeys(blind)))
+
+
 def paper_slopes(heads: int) -> list[float]:
     """The slopes of the ALiBi paper, for any number of heads."""
     power = 2 ** math.floor(math.log2(heads))
@@ -227,6 +268,7 @@ def run(subject: Subject) -> list[Finding]:
             except NotArmed as reason:
                 unasked.append(str(reason))
         findings.append(constant_input(subject, view))
+        findings.append(some_layers(subject, view))
         if view.aligned:
             told = by_distance(subject, view)
             findings += told or [shifted(subject, view)]
