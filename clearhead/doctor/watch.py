@@ -39,11 +39,15 @@ class Softmax:
     where: str
     order: int
 
-    def maps(self, queries: int, keys: int) -> tuple[Tensor, Tensor] | None:
-        """Scores and weights as (N, queries, keys), whatever the layout; None where the sizes do not fit."""
+    def maps(self, queries: int, keys: int, spare: bool = False) -> tuple[Tensor, Tensor] | None:
+        """Scores and weights as (N, queries, keys), whatever the layout; None where the sizes do not fit.
+
+        With `spare`, there may be more keys than that: those of a cache's empty places.
+        """
         if tuple(self.scores.shape[-2:]) == (queries, keys):
             return self.scores.reshape(-1, queries, keys), self.weights.reshape(-1, queries, keys)
-        if self.scores.size(-2) == queries and self.dim == self.scores.dim() - 1 and self.scores.size(-1) > keys > 2:
+        last = self.dim == self.scores.dim() - 1
+        if spare and last and self.scores.size(-2) == queries and self.scores.size(-1) > keys > 2:
             return self.in_use(queries, keys)
         if self.scores.size(self.dim) != keys:
             return None
@@ -128,7 +132,9 @@ class Seen:
 
     def maps(self, queries: int, keys: int) -> list[tuple[Tensor, str]]:
         """The scores of every attention of that size, (N, queries, keys), whatever the layout."""
-        plain = [(found[0], s.where) for s in self.softmaxes if (found := s.maps(queries, keys)) is not None]
+        plain = [
+            (found[0], s.where) for s in self.softmaxes if (found := s.maps(queries, keys, spare=True)) is not None
+        ]
         calls = [call for call in self.fused if (call.query.size(-2), call.key.size(-2)) == (queries, keys)]
         return plain + [(call.scores().reshape(-1, queries, keys), call.where) for call in calls]
 
