@@ -58,7 +58,8 @@ def attended(seen: Seen, queries: int, other: int) -> list[Attended]:
     """Every attention with so many queries, in order; those over `other` keys (a source) are left out."""
     calls = [call for call in seen.fused if call.query.size(-2) == queries and call.key.size(-2) != other]
     found = [
-        Attended(*(x.flatten(0, -3) for x in (call.query, call.key, call.value)), fused_weights(call)) for call in calls
+        Attended(call.query.flatten(0, -3), call.key.flatten(0, -3), call.value.flatten(0, -3), fused_weights(call))
+        for call in calls
     ]
     for softmax in seen.softmaxes:
         before = [p for p in seen.products if p.order < softmax.order and p.out.numel() == softmax.scores.numel()]
@@ -141,6 +142,6 @@ def first_difference(full: list[Attended], step: list[Attended], length: int, fe
         if not weighed or (keys, values, query) != ("same", "same", True):
             # what differs in a later layer only because its input does comes from the mask of the one before
             more = int(b.seen.sum()) - int(a.seen.sum())
-            found = {"keys": keys, "values": values, "query": query, "first": layer == 0, "order": order}
-            return {**found, "more": more, "weighed": weighed}
+            seen = {"query": query, "first": layer == 0, "order": order, "more": more, "weighed": weighed}
+            return {"keys": keys, "values": values, **seen}
     return {"keys": "same", "values": "same", "query": True, "first": False, "order": order} if full and step else {}

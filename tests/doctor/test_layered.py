@@ -59,16 +59,17 @@ def test_what_was_not_named_is_named(id: str) -> None:
 def test_a_row_of_a_stack_is_a_parameter_of_its_layer() -> None:
     subject = Subject(describe("parallel", "plain"))
     stacked, model = stacks(subject), subject.model()
+    queries = model.get_parameter("params.wq")
     assert {"params.wq", "params.ln1_gain"} <= stacked
     assert "params.embed" not in stacked
     names = [part.name for part in parts(model, stacked)]
     assert names.count("params.wq[0]") == names.count("params.wq[1]") == names.count("params.embed") == 1
     assert kin(subject)["params.wq[0]"] == kin(subject)["params.wq[1]"] != kin(subject)["params.wk[0]"]
-    before = model.params["wq"].detach().clone()
+    before = queries.detach().clone()
     with silenced(model, ["params.wq[1]"], stacked):
-        assert not model.params["wq"][1].any()
-        assert torch.equal(model.params["wq"][0], before[0])
-    assert torch.equal(model.params["wq"], before)
+        assert not queries[1].any()
+        assert torch.equal(queries[0], before[0])
+    assert torch.equal(queries, before)
 
 
 def test_other_models_have_no_stacks() -> None:
@@ -121,7 +122,8 @@ class Experts(Small):
     def forward(self, tokens: Tensor, real: Tensor | None = None) -> Tensor:
         out, x = super().forward(tokens, real), self.embedding(tokens)
         scores = self.choose(x).softmax(dim=-1)
-        for experts in list(self.experts)[: 1 if self.idle else None]:
+        layers: list[Any] = list(self.experts)
+        for experts in layers[: 1 if self.idle else None]:
             for number, expert in enumerate(experts):
                 chosen = (scores.argmax(dim=-1) == number)[..., None]
                 out = out + chosen * scores[..., number : number + 1] * expert(x)
@@ -184,3 +186,15 @@ def test_a_tagger_may_go_by_the_padding_of_its_tokens() -> None:
 
     report = check(doctor.Encoder(build=build, forward=forward, loss=loss, pad=0), only=["loss", "invariance"])
     assert report.errors == ()
+
+
+@pytest.mark.parametrize(("reads", "wanted"), [(True, {}), (False, {"invariance.labels": "error"})])
+def test_the_labels_of_an_encoder_matter(reads: bool, wanted: dict[str, str]) -> None:
+    def loss(model: nn.Module, tokens: Tensor, labels: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(model(tokens).transpose(1, 2), labels if reads else tokens)
+
+    def build(vocab: int = 61) -> Small:
+        return Small(vocab, causal=False)
+
+    described = doctor.Encoder(build=build, forward=lambda model, tokens: model(tokens), loss=loss)
+    assert found(described, "invariance") == wanted

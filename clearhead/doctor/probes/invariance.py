@@ -73,7 +73,8 @@ def run(subject: Subject) -> list[Finding]:
             message = f"another source leaves the loss at {value:.6f}: it never reads the source"
             findings.append(Finding("invariance.source", ERROR, message, {}))
     if isinstance(subject.spec, Encoder):
-        changed = (batch[0], torch.where(batch[1] == subject.pad, batch[1], subject.other(batch[1])))
+        asked = torch.isin(batch[1], subject.pads(), invert=True)
+        changed = (batch[0], torch.where(asked, subject.other(batch[1]), batch[1]))
         if abs(loss_and_gradient(subject, model, changed)[0] - value) <= limit * abs(value):
             message = f"other labels leave the loss at {value:.6f}: it never reads them"
             findings.append(Finding("invariance.labels", ERROR, message, {}))

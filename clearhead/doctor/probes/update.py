@@ -106,9 +106,9 @@ def cosine(a: Tensor, b: Tensor) -> float:
 def readings(subject: Subject, model: nn.Module, batches: list[Batch], whole: Tensor) -> dict[str, Tensor]:
     parts = [gradient(subject, model, batch) for batch in batches]
     each = clipped_each(subject, model, whole)
-    known = {
+    known: dict[str, Any] = {
         WHOLE: whole,
-        MEANS: sum(parts) / len(parts),  # type: ignore[dict-item]
+        MEANS: sum(parts) / len(parts),
         "the last micro-batch alone": parts[-1],
         "the first micro-batch alone": parts[0],
         "the gradient with its sign turned": -whole,
