@@ -15,6 +15,7 @@ from clearhead.doctor.probes import show
 from clearhead.doctor.subject import Subject, View, gap
 from clearhead.doctor.watch import Watch
 
+HIDDEN = 1e3  # so far below a token's score for itself are the keys that a mask hides
 RELATIVE = ("rotary", "alibi", "relative")
 
 
@@ -212,12 +213,16 @@ def some_layers(subject: Subject, view: View) -> Finding | None:
     for scores, where in watch.seen.maps(length, length):
         apart = (scores - scores.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)).double()
         lines = [apart.diagonal(offset=-distance, dim1=-2, dim2=-1)[:, 1:] for distance in range(1, min(11, window))]
-        if max((float(line.abs().max()) for line in lines), default=1.0) <= 1e-9 * max(1.0, float(scores.abs().max())):
+        reach = next((n for n, line in enumerate(lines) if float(line.abs().max()) > HIDDEN), len(lines)) + 1
+        if reach < 3:
+            continue  # a window too short to tell distances apart
+        rounding = 1e-9 * max(1.0, float(scores.diagonal(dim1=-2, dim2=-1).abs().max()))
+        if max(float(line.abs().max()) for line in lines[: reach - 1]) <= rounding:
             blind.append(where)
         else:
             seeing += 1
-            sides = [spread_over_distances(apart, sign, min(11, window)) for sign in (-1, 1)]
-            if not view.causal and min(sides) <= 1e-9 * max(1.0, float(scores.abs().max())) < 1e-3 * max(sides):
+            sides = [spread_over_distances(apart, sign, reach) for sign in (-1, 1)]
+            if not view.causal and min(sides) <= rounding < 1e-3 * max(sides):
                 one_sided.append(where)
     if one_sided:
         message = (

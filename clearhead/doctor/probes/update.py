@@ -199,7 +199,8 @@ def equally_large(subject: Subject, model: nn.Module) -> list[Finding]:
     if not moved.any():
         return [*findings, Finding("update.nothing", ERROR, "update() changed no parameter", {})]
     several = optimizer.steps > 1
-    fits = min(known, key=lambda name: angle(moved, known[name]))
+    # of sums the mean of the parts has the same direction: it is the sum that is followed
+    fits = WHOLE if angle(moved, whole) < 1e-3 else min(known, key=lambda name: angle(moved, known[name]))
     if fits not in (WHOLE, MEANS) and angle(moved, whole) > 1e-2:
         findings.append(wrong_way(fits, moved, whole, "the same size"))
     elif angle(moved, known[fits]) > 5e-2:
