@@ -63,13 +63,6 @@ def capped_window(modules: Modules) -> CausalLM:
     return capped_model(modules, sliding_every=1, window=modules["capped"].CappedConfig().sliding_window)
 
 
-# "plain", "window", and for the bugs that only known weights show:
-# "reference": with_reference(capped_plain, ROW, {"layers": 2}, HEALTHY)
-
-
-Modules = Any  # {name: module}
-
-
 def shifted_model(host: Any) -> Callable[..., Any]:
     def build(vocab: int = 61, width: int = 24, heads: int = 3, layers: int = 2, max_length: int = 128,
               dropout: float = 0.1) -> Any:  # fmt: skip
@@ -197,12 +190,14 @@ VARIANTS: dict[str, dict[str, Callable[[Modules], Description]]] = {
     "capped": {
         "plain": capped_plain,
         "window": capped_window,
-        "reference": with_reference(capped_plain, ROW, {"layers": 2}, HEALTHY),
+        "reference": with_reference(capped_plain, ROW, {"layers": 2, "width": 48, "heads": 6, "kv_heads": 3}, HEALTHY),
     },
     "shifted": {
         "plain": shifted_plain,
         "ending": shifted_ending,
-        "reference": with_reference(shifted_plain, PAIR, {"layers": 2}, HEALTHY),
+        "reference": with_reference(
+            shifted_plain, PAIR, {"layers": 2, "width": 24, "heads": 3, "max_length": 32}, HEALTHY
+        ),
     },
     "unpadded": {"mlm": unpadded_mlm, "causal": unpadded_causal},
 }

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="override,arg-type"
 """An encoder-decoder in the style of BART and Whisper: labels shifted inside the model, a tuple of tuples as its past.
 
 Positions are learned and begin at row 2 of their table, norms stand behind the residuals and behind the embeddings.

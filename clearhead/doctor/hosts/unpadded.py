@@ -1,3 +1,4 @@
+# mypy: disable-error-code="index,arg-type,assignment"
 """A stack after ModernBERT and the nanoGPT speedruns: functions over one flat stream of tokens, without padding.
 
 A batch is unpadded into a stream (total, width), in which every token knows its document and its position there;
