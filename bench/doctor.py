@@ -146,16 +146,17 @@ def rates(results: dict[str, Any]) -> str:
     """Found and named, on the bugs that were known while the probes were written and on those kept aside."""
     lines = ["| planted bugs | number | found | named among the first three causes |", "|---|---:|---:|---:|"]
     everything = [mutant for mutant in table().values() if f"mutant/{mutant.id}" in results]
-    # hosts and bugs written after the probes, without looking at them: three times three
+    # hosts and bugs written after the probes, without looking at them: four times three
     blind, later = ("sequence_first", "functional", "by_id"), ("fused", "pairs", "unified")
-    latest = ("relative", "parallel", "folded")
-    at_home = [m for m in everything if m.host not in (*blind, *later, *latest)]
+    third, fourth = ("relative", "parallel", "folded"), ("capped", "shifted", "unpadded")
+    at_home = [m for m in everything if m.host not in (*blind, *later, *third, *fourth)]
     groups = {
         "from the catalogue": [m for m in at_home if m.id[0] not in "xyz"],
         "further ones": [m for m in at_home if m.id[0] in "xyz"],
         "written blind, on three other hosts": [m for m in everything if m.host in blind],
         "written blind once more, on three others": [m for m in everything if m.host in later],
-        "written blind a third time, on three others": [m for m in everything if m.host in latest],
+        "written blind a third time, on three others": [m for m in everything if m.host in third],
+        "written blind a fourth time, on three others": [m for m in everything if m.host in fourth],
         "all": everything,
     }
     for name, group in groups.items():

@@ -17,7 +17,10 @@ def by_gradient(subject: Subject, view: View, model: nn.Module, tokens: Tensor) 
     direction = torch.randn(out.size(-1), generator=generator, dtype=torch.float64).to(out.dtype)
     rows = []
     for i in range(out.size(1)):
-        (gradient,) = torch.autograd.grad((out[:, i] @ direction).sum(), nudge.zero, retain_graph=True)
+        total = (out[:, i] @ direction).sum()
+        (gradient,) = torch.autograd.grad(total, nudge.zero, retain_graph=True, allow_unused=True)
+        if gradient is None:  # nothing comes through at all
+            gradient = torch.zeros_like(nudge.zero)
         rows.append(gradient.double().abs().amax(dim=(0, 2)))
     return torch.stack(rows)
 

@@ -1,5 +1,6 @@
 """What came out of a model: the tensor in whatever it returned, and how far two of them are apart."""
 
+import math
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +17,12 @@ def gap(a: Tensor, b: Tensor) -> float:
     difference = (a.double() - b.double()).abs()
     same = (a == b) | (a.isnan() & b.isnan())
     return float(difference.masked_fill(same, 0.0).nan_to_num(nan=float("inf")).max())
+
+
+def deviation(out: Tensor) -> float:
+    """The standard deviation, or one where there is none: of a constant, or of what is no number."""
+    size = float(out.double().std())
+    return size if math.isfinite(size) and size > 0 else 1.0
 
 
 def outputs(result: Any) -> Tensor:

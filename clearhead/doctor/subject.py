@@ -20,6 +20,7 @@ from clearhead.doctor.contradictions import require_consistent
 from clearhead.doctor.describe import Description, Encoder, EncoderDecoder
 from clearhead.doctor.finding import NotArmed
 from clearhead.doctor.raised import Misshapen, Raised
+from clearhead.doctor.results import deviation
 from clearhead.doctor.results import gap as gap
 from clearhead.doctor.results import outputs as outputs
 from clearhead.doctor.views import TARGET_LENGTH, make_views
@@ -65,6 +66,7 @@ class Subject:
         self.fixed = False
         self.still: WeakSet[nn.Module] = WeakSet()  # models that run without dropout
         self.silenced = False  # does every model?
+        self.stacks: set[str] | None = None  # parameters with a row for each layer, once somebody asked
         self.worked: set[str] = set()  # what was called and returned
         self.shaped: set[str] = set()  # forwards whose outputs had the right shape
         # the padding of the source, and that of the target or of the only tokens there are
@@ -243,9 +245,14 @@ class Subject:
         for number, option in enumerate(options):
             self.dtype = option
             try:
-                for view in self.views:
-                    self.quiet(view, self.raw(), self.tokens())
-                return
+                seen = [
+                    self.quiet(view, model, self.tokens())
+                    for view in self.views
+                    for model in (self.raw(), self.fresh())
+                ]
+                # masks made of the largest numbers of a precision may overflow in it alone; elsewhere nothing is hidden
+                if number == len(options) - 1 or all(bool(out.isfinite().all()) for out in seen):
+                    return
             except Raised as error:
                 if number == len(options) - 1:
                     takes = "source, target" if isinstance(self.spec, EncoderDecoder) else "tokens"
@@ -282,7 +289,7 @@ class Subject:
 
     def spread(self, view: View) -> float:
         """The standard deviation of the outputs: what a difference is measured against."""
-        return float(self.quiet(view, self.model(), self.tokens()).double().std()) or 1.0
+        return deviation(self.quiet(view, self.model(), self.tokens()))
 
     def noise(self, view: View) -> float:
         """How far rounding alone moves an output: a row alone against the same row in company."""
@@ -323,7 +330,7 @@ class Subject:
                 out.append(self.quiet(view, self.model(), self.tokens()))
             except Raised:
                 return True  # it worked before: the mode probe says that it does so no longer
-        return gap(out[0], out[1]) <= 1e-4 * (float(out[0].double().std()) or 1.0)
+        return gap(out[0], out[1]) <= 1e-4 * deviation(out[0])
 
     def silence(self) -> bool:
         """Run everything without dropout from here on, if that makes evaluation repeatable."""

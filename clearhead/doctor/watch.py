@@ -39,10 +39,16 @@ class Softmax:
     where: str
     order: int
 
-    def maps(self, queries: int, keys: int) -> tuple[Tensor, Tensor] | None:
-        """Scores and weights as (N, queries, keys), whatever the layout; None where the sizes do not fit."""
+    def maps(self, queries: int, keys: int, spare: bool = False) -> tuple[Tensor, Tensor] | None:
+        """Scores and weights as (N, queries, keys), whatever the layout; None where the sizes do not fit.
+
+        With `spare`, there may be more keys than that: those of a cache's empty places.
+        """
         if tuple(self.scores.shape[-2:]) == (queries, keys):
             return self.scores.reshape(-1, queries, keys), self.weights.reshape(-1, queries, keys)
+        last = self.dim == self.scores.dim() - 1
+        if spare and last and self.scores.size(-2) == queries and self.scores.size(-1) > keys > 2:
+            return self.in_use(queries, keys)
         if self.scores.size(self.dim) != keys:
             return None
         # heads or rows may come last: the softmax says where the keys are
@@ -51,6 +57,12 @@ class Softmax:
             return None
         turned = [x.movedim((axes[0], self.dim), (-2, -1)) for x in (self.scores, self.weights)]
         return turned[0].reshape(-1, queries, keys), turned[1].reshape(-1, queries, keys)
+
+    def in_use(self, queries: int, keys: int) -> tuple[Tensor, Tensor] | None:
+        """The same without the empty places of a cache, which look alike to all queries; None if others are left."""
+        scores, weights = (x.reshape(-1, queries, x.size(-1)) for x in (self.scores, self.weights))
+        used = (scores != scores[:, :1]).any(dim=1).any(dim=0)
+        return (scores[..., used], weights[..., used]) if int(used.sum()) == keys else None
 
 
 @dataclass
@@ -120,7 +132,9 @@ class Seen:
 
     def maps(self, queries: int, keys: int) -> list[tuple[Tensor, str]]:
         """The scores of every attention of that size, (N, queries, keys), whatever the layout."""
-        plain = [(found[0], s.where) for s in self.softmaxes if (found := s.maps(queries, keys)) is not None]
+        plain = [
+            (found[0], s.where) for s in self.softmaxes if (found := s.maps(queries, keys, spare=True)) is not None
+        ]
         calls = [call for call in self.fused if (call.query.size(-2), call.key.size(-2)) == (queries, keys)]
         return plain + [(call.scores().reshape(-1, queries, keys), call.where) for call in calls]
 
@@ -251,7 +265,8 @@ class Nudge(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        if func in (torch.nn.functional.embedding, torch.embedding, Tensor.__getitem__) and self.zero is None:
+        wanted = self.zero is None and (self.size > 0 or torch.is_grad_enabled())
+        if wanted and func in (torch.nn.functional.embedding, torch.embedding, Tensor.__getitem__):
             indices = args[0] if func is torch.nn.functional.embedding else args[1]
             same = isinstance(indices, Tensor) and indices.shape == self.tokens.shape
             if same and out.dim() == 3 and bool((indices == self.tokens).all()):

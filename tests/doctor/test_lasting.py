@@ -12,9 +12,9 @@ from clearhead import doctor
 from clearhead.doctor.draws import Draws
 from clearhead.doctor.examine import check
 from clearhead.doctor.hosts.describe import describe
+from clearhead.doctor.layered import numbered
 from clearhead.doctor.mutants import load, table
 from clearhead.doctor.probes.decay import asked
-from clearhead.doctor.probes.residual import numbered
 
 MUST_FIND = {
     "dropout": ("y01", "y02", "fn29"),

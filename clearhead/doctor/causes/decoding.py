@@ -19,13 +19,17 @@ STEPS = {"one by one", "a prompt, then one by one"}
 def looked(facts: Facts) -> str:
     """Where a step first goes wrong: in what is kept, in where it is, or in the mask; empty where it was not seen."""
     found = facts.of("cache.differs", "looked") or {}
-    if not found or not failed(facts) & {"one by one"} or facts.of("cache.differs", "window"):
+    if not found or not failed(facts) & {"one by one", "in chunks of three"}:
         return ""
     kept = {found["keys"], found["values"]}
+    if not found["query"] and found["first"]:
+        return "place"
     if kept & {"order", "fewer", "more"}:
-        return "contents"
+        # a mask that hides too much, or a window that is cut elsewhere, leaves keys out as well
+        return "contents" if kept & {"order"} or not facts.of("cache.differs", "window") else "window"
     if kept == {"same"} and found["query"]:
-        return "mask"
+        # as many keys as there should be, and other weights: what is added to the scores belongs to other places
+        return "bias" if found.get("more") == 0 and found.get("weighed") is False else "mask"
     if not found["query"]:
         return "place" if found["first"] else "mask"
     # the query is right, and keys or values are not: kept wrong, or (keys alone) turned wrong
@@ -33,16 +37,18 @@ def looked(facts: Facts) -> str:
 
 
 def offset(facts: Facts) -> float:
-    if facts.of("cache.differs", "window") or shared(facts) > 0.9:
+    if shared(facts) > 0.9:
         return 0.3
     if looked(facts):
-        return {"place": 0.97, "rotation": 0.85, "contents": 0.5}.get(looked(facts), 0.2)
+        return {"place": 0.97, "bias": 0.96, "rotation": 0.85, "contents": 0.5, "window": 0.5}.get(looked(facts), 0.2)
     return 0.9 if failed(facts) & STEPS else 0.5 if failed(facts) else 0.0
 
 
 def contents(facts: Facts) -> float:
     if looked(facts):
-        return {"contents": 0.97, "rotation": 0.7, "place": 0.6}.get(looked(facts), 0.3)
+        if facts.of("cache.differs", "looked", {}).get("order") and failed(facts) == {"in chunks of three"}:
+            return 0.96  # keys and values are kept together, in an order that a mask of several tokens does not know
+        return {"contents": 0.97, "rotation": 0.7, "place": 0.6, "window": 0.9}.get(looked(facts), 0.3)
     return 0.8 if failed(facts) & STEPS else 0.0
 
 
@@ -75,6 +81,8 @@ def shared(facts: Facts) -> float:
 
 
 def reorder(facts: Facts) -> float:
+    if facts.of("padded.cache", "reordered"):
+        return 0.97
     return 0.97 if failed(facts) == {"rows reordered"} else 0.0
 
 
@@ -88,7 +96,12 @@ def step(facts: Facts) -> float:
 
 
 def forgotten(facts: Facts) -> float:
-    return 0.95 if facts.has("padded.generate") or facts.has("padded.cache") else 0.0
+    if facts.of("padded.cache", "reordered"):
+        return 0.3
+    if not (facts.has("padded.generate") or facts.has("padded.cache")):
+        return 0.0
+    # what goes wrong without padding too is no matter of padding
+    return 0.95 if facts.none("cache.differs", "generate.not-greedy", "batch.coupled", "padding.content") else 0.3
 
 
 def cropped(facts: Facts) -> float:
@@ -179,7 +192,7 @@ CAUSES: list[Known] = [
             "A hypothesis goes on with another one's past.",
         ),
         reorder,
-        STEPWISE,
+        (*STEPWISE, "padded"),
     ),
     (
         Cause(

@@ -31,6 +31,8 @@ def one_path(facts: Facts) -> float:
 
 
 def diagonal(facts: Facts) -> float:
+    if leak(facts) and facts.of("future.visible", "depth_one_positions") == [0]:
+        return 0.95  # with nothing left to look at, the first token looks at everything
     offsets = facts.of("future.visible", "depth_one_offsets") or facts.of("future.visible", "offsets")
     if leak(facts) and offsets == [1]:
         return 0.95
@@ -78,7 +80,7 @@ def after(facts: Facts) -> float:
 
 def replaced(facts: Facts) -> float:
     if facts.has("padded.future"):
-        return 0.97
+        return 0.97 if facts.none("batch.coupled", "mode.random") else 0.2
     return 0.95 if facts.of("packed.differs", "ahead") and not leak(facts) else 0.0
 
 
@@ -130,29 +132,39 @@ def encoder_padding(facts: Facts) -> float:
 
 
 def masked_row(facts: Facts) -> float:
-    return 0.9 if facts.has("finite.padding") else 0.0
+    return (0.9 if facts.none("batch.coupled") else 0.3) if facts.has("finite.padding") else 0.0
 
 
 def overflow(facts: Facts) -> float:
     wide = facts.among("finite.padding", "dtype", "torch.float64", "torch.float32")
-    return (0.6 if wide else 0.95) if facts.has("finite.padding") else 0.0
+    if facts.has("batch.coupled") or not facts.has("finite.padding"):
+        return 0.3 * facts.has("finite.padding")
+    return 0.6 if wide else 0.95
 
 
 def window_edge(facts: Facts) -> float:
     if facts.has("reach.beyond"):
-        return 0.95 if facts.of("reach.beyond", "extra") == 1 else 0.3
+        return 0.95 if facts.of("reach.beyond", "extra") == 1 and not leak(facts) else 0.3
     if facts.has("cache.differs") and facts.of("cache.differs", "window") and not leak(facts):
-        return 0.9
+        looked = facts.of("cache.differs", "looked") or {}
+        more = looked.get("more", 0) if {"fewer", "more"} & {looked.get("keys"), looked.get("values")} else None
+        if not looked.get("query", True):
+            return 0.1
+        return 0.6 if not looked else 0.95 if more in (1, -1) else 0.6 if more else 0.2
     return 0.0
 
 
 def window_ignored(facts: Facts) -> float:
-    return (0.95 if facts.of("reach.beyond", "extra", 0) > 1 else 0.4) if facts.has("reach.beyond") else 0.0
+    if not facts.has("reach.beyond") or leak(facts) or facts.has("batch.coupled"):
+        return 0.2 * facts.has("reach.beyond")  # whatever shows the future shows what is far away, too
+    return 0.95 if facts.of("reach.beyond", "extra", 0) > 1 else 0.4
 
 
 def documents(facts: Facts) -> float:
     if facts.of("packed.differs", "ahead"):
         return 0.3
+    if facts.has("packed.differs") and not facts.of("packed.differs", "visible", True):
+        return 0.6 if facts.only("packed.differs") else 0.1  # it is the places, not the tokens, that others change
     return 0.95 if facts.has("packed.differs") and facts.only("packed.differs") else 0.2 * facts.has("packed.differs")
 
 

@@ -1,6 +1,6 @@
 """Causes that lie in numbers: scales, starting sizes, overflow, and what only reference weights can show."""
 
-from clearhead.doctor.causes import Facts, Known
+from clearhead.doctor.causes import Facts, Known, Score
 from clearhead.doctor.finding import Cause
 
 NORMS = {"norm.scale", "norm.size", "norm.zeros"}
@@ -10,20 +10,25 @@ def only_parity(facts: Facts) -> bool:
     return facts.has("parity.differs") and facts.only("parity.differs")
 
 
-def small(facts: Facts) -> bool:
-    return facts.of("parity.differs", "relative", 0.0) < 0.2
+def size(facts: Facts) -> str:
+    """How far off the reference the outputs are: a detail, a part of a layer, or something else altogether."""
+    relative = facts.of("parity.differs", "relative", 0.0)
+    return "" if not only_parity(facts) else "detail" if relative < 0.02 else "part" if relative < 0.25 else "all"
 
 
-def rename(facts: Facts) -> float:
-    return 0.0 if not only_parity(facts) else 0.4 if small(facts) else 0.9
+def parity(detail: float, part: float, everything: float) -> Score:
+    """How well a cause fits each size."""
+    return lambda facts: {"detail": detail, "part": part, "all": everything}.get(size(facts), 0.0)
 
 
-def drift(facts: Facts) -> float:
-    return 0.0 if not only_parity(facts) else 0.9 if small(facts) else 0.5
+def grouped(facts: Facts) -> float:
+    """Heads of queries change places; where nothing groups them, they are only another order of features."""
+    fits = parity(0.3, 0.85, 0.9)(facts)
+    return fits if facts.of("parity.differs", "grouped", True) else min(fits, 0.3)
 
 
 def weights_do_not_load(facts: Facts) -> float:
-    return 0.9 if facts.has("parity.weights") else 0.0
+    return 0.9 if facts.has("parity.weights") else parity(0.3, 0.6, 0.7)(facts)
 
 
 CAUSES: list[Known] = [
@@ -46,7 +51,7 @@ CAUSES: list[Known] = [
             "math.sqrt(d_model)",
             "A scale kept in 16 bits is off by up to half a percent in every token.",
         ),
-        lambda facts: 0.97 if facts.has("embedding.scale") else 0.9 * drift(facts),
+        lambda facts: 0.97 if facts.has("embedding.scale") else parity(0.81, 0.81, 0.3)(facts),
         ("embedding", "parity"),
     ),
     (
@@ -79,7 +84,7 @@ CAUSES: list[Known] = [
             "q, k, v = qkv.chunk(3, -1)",
             "Trained from scratch nobody notices; with loaded weights everything is wrong.",
         ),
-        rename,
+        parity(0.3, 0.4, 0.9),
         ("parity",),
     ),
     (
@@ -90,7 +95,7 @@ CAUSES: list[Known] = [
             "k.repeat_interleave(groups, dim=1)",
             "Query head h belongs to key head h // groups, not h % G.",
         ),
-        lambda facts: 0.99 * rename(facts),
+        grouped,
         ("parity",),
     ),
     (
@@ -101,7 +106,7 @@ CAUSES: list[Known] = [
             "F.gelu(x)",
             "Exact and tanh GELU differ by a thousandth; over layers it shows.",
         ),
-        drift,
+        parity(0.9, 0.4, 0.3),
         ("parity",),
     ),
     (
@@ -112,7 +117,7 @@ CAUSES: list[Known] = [
             "x / sqrt(variance + eps)",
             "The place of epsilon, its value, or a biased against an unbiased variance.",
         ),
-        lambda facts: 0.9 if facts.ids & NORMS else 0.8 * drift(facts),
+        lambda facts: 0.9 if facts.ids & NORMS else parity(0.7, 0.85, 0.3)(facts),
         ("parity", "norm"),
     ),
     (

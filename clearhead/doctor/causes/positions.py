@@ -13,6 +13,10 @@ def missing(facts: Facts) -> float:
         return 0.2 if facts.has("position.missing") else 0.0
     if facts.among("reach.lost", "view", "source"):
         return 0.3
+    if facts.of("position.collide", "all") and facts.none("position.not-relative", "reach.lost"):
+        return 0.95
+    if facts.has("position.layers") and facts.none("position.not-relative", "reach.lost"):
+        return 0.9
     return 0.93 if facts.has("position.missing") else 0.5 if facts.has("position.constant") else 0.0
 
 
@@ -24,21 +28,35 @@ def axis(facts: Facts) -> float:
 
 
 def rotary(facts: Facts) -> float:
-    if facts.has("position.not-relative") and calm(facts) and facts.none("attention.unnormalised", "prefix.differs"):
-        return 0.95
+    elsewhere = facts.none("attention.unnormalised", "prefix.differs", "padding.content", "batch.coupled")
+    if facts.has("position.not-relative") and calm(facts) and elsewhere:
+        return 0.95 if facts.of("position.not-relative", "relative", 1.0) > 0.01 else 0.5
+    if placed(facts):
+        return 0.9
     return 0.6 if facts.has("position.missing") and calm(facts) else 0.0
+
+
+def placed(facts: Facts) -> bool:
+    """Do packed documents mind where they stand, though they do not see each other, and positions are relative?"""
+    visible, declared = facts.of("packed.differs", "visible", True), facts.of("packed.differs", "positions")
+    return not visible and declared in ("rotary", "alibi", "relative") and calm(facts)
 
 
 def precision(facts: Facts) -> float:
     if facts.has("precision.grows"):
         return 0.95
+    if facts.has("position.not-relative") and facts.of("position.not-relative", "relative", 1.0) <= 0.01:
+        return 0.96
+    if placed(facts):
+        return 0.95 if facts.of("packed.differs", "relative", 1.0) < 0.01 else 0.5
     return 0.85 if facts.has("length.collide") and calm(facts) else 0.4 if facts.has("position.not-relative") else 0.0
 
 
 def table_short(facts: Facts) -> float:
     if (facts.has("length.collide") or facts.has("length.limit")) and calm(facts):
         return 0.9
-    return 0.8 if facts.has("position.collide") and calm(facts) and facts.none("reach.lost") else 0.0
+    far = not facts.of("position.collide", "all") and facts.none("reach.lost")
+    return 0.8 if facts.has("position.collide") and calm(facts) and far else 0.0
 
 
 def limit(facts: Facts) -> float:
@@ -48,7 +66,9 @@ def limit(facts: Facts) -> float:
 
 def collide(facts: Facts) -> float:
     lost = facts.has("reach.lost") or facts.has("batch.coupled")
-    return 0.92 if facts.has("position.collide") and calm(facts) and not lost else 0.0
+    if not facts.has("position.collide") or not calm(facts) or lost:
+        return 0.0
+    return 0.5 if facts.of("position.collide", "all") else 0.92
 
 
 def by_length(facts: Facts) -> float:
@@ -101,7 +121,7 @@ CAUSES: list[Known] = [
             "Queries and keys must turn by the same angles in the same pairs, values not at all.",
         ),
         rotary,
-        (*WHERE, "padding"),
+        (*WHERE, "padding", "packed"),
     ),
     (
         Cause(
@@ -112,7 +132,7 @@ CAUSES: list[Known] = [
             "bfloat16 has no odd integers above 256: neighbours collide.",
         ),
         precision,
-        WHERE,
+        (*WHERE, "packed"),
     ),
     (
         Cause(

@@ -68,7 +68,7 @@ def coupled(facts: Facts) -> float:
 
 def grouped_axis(facts: Facts) -> float:
     if facts.has("position.collide", "position.not-relative") and facts.none("batch.coupled", "future.visible"):
-        return 0.96
+        return 0.4 if facts.of("position.collide", "all") else 0.96
     recent = 1 in facts.of("reach.lost", "distances", [])
     if facts.has("reach.lost") and recent and facts.none("future.visible", "batch.coupled", "mode.differs"):
         return 0.85 if facts.of("reach.lost", "view") != "source" else 0.2

@@ -66,6 +66,15 @@ def unexplained(facts: Facts) -> float:
     return 0.8 if facts.has("loss.unexplained") and alone else 0.1 if facts.has("loss.unexplained") else 0.0
 
 
+def ignored(facts: Facts) -> float:
+    if facts.has("invariance.ignored"):
+        return 0.95
+    padded = facts.among("invariance.changes", "case", "three more tokens of padding")
+    clean = facts.none("padding.content", "padding.right", "future.visible", "batch.coupled", "loss.other")
+    learned = padded and clean and not facts.of("invariance.changes", "counted")
+    return max(loss("average", "token ")(facts), loss("average", "nothing ignored", score=0.9)(facts), 0.8 * learned)
+
+
 def over_padding(facts: Facts) -> float:
     average = facts.of("loss.other", "average", "")
     if average.startswith("all positions") or average == "real tokens, nothing ignored":
@@ -85,7 +94,9 @@ CAUSES: list[Known] = [
             "The model learns to repeat its input, perfectly and uselessly.",
         ),
         lambda facts: max(
-            loss("pairing", "labels not shifted")(facts), loss("reading", "the model reads its labels")(facts)
+            loss("pairing", "labels not shifted")(facts),
+            loss("reading", "the model reads its labels")(facts),
+            found("invariance.labels", 0.9)(facts),
         ),
         LOSS,
     ),
@@ -196,7 +207,7 @@ CAUSES: list[Known] = [
             "ignore_index=PAD",
             "Padding is learned, and a real token is not.",
         ),
-        lambda facts: max(loss("average", "token ")(facts), loss("average", "nothing ignored", score=0.9)(facts)),
+        ignored,
         LOSS,
     ),
     (
@@ -263,6 +274,17 @@ CAUSES: list[Known] = [
             "The step is as many times too long as there are micro-batches.",
         ),
         long,
+        ("update",),
+    ),
+    (
+        Cause(
+            "clip-each",
+            "each tensor is clipped on its own",
+            "for p in params: clip_grad_norm_(p, 1.0)",
+            "clip_grad_norm_(params, 1.0)",
+            "A clip keeps the direction of the whole gradient; cut one by one, tensors with long gradients lose out.",
+        ),
+        direction("clipped by itself"),
         ("update",),
     ),
     (

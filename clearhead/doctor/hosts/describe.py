@@ -7,7 +7,16 @@ from typing import Any
 import torch
 
 from clearhead.doctor.describe import CausalLM, Description, Encoder, EncoderDecoder, Reference
-from clearhead.doctor.hosts import decoder, describe_blind, describe_later, describe_others, encoder, loop, seq2seq
+from clearhead.doctor.hosts import (
+    decoder,
+    describe_blind,
+    describe_last,
+    describe_later,
+    describe_others,
+    encoder,
+    loop,
+    seq2seq,
+)
 
 # how tokens come in: the host modules stay as they are, or one of them is replaced by its broken twin
 Modules = dict[str, Any]
@@ -19,6 +28,7 @@ HEALTHY: Modules = {
     **describe_others.HEALTHY,
     **describe_blind.HEALTHY,
     **describe_later.HEALTHY,
+    **describe_last.HEALTHY,
 }
 
 
@@ -182,6 +192,7 @@ VARIANTS: dict[str, dict[str, Callable[[Modules], Description]]] = {
     **describe_others.VARIANTS,
     **describe_blind.VARIANTS,
     **describe_later.VARIANTS,
+    **describe_last.VARIANTS,
 }
 
 

@@ -16,7 +16,7 @@ from clearhead.errors import InputError
 
 HOSTS = (
     "decoder", "encoder", "seq2seq", "loop", "sequence_first", "functional", "by_id", "fused", "pairs", "unified",
-    "relative", "parallel", "folded",
+    "relative", "parallel", "folded", "capped", "shifted", "unpadded",
 )  # fmt: skip
 TABLES = (*HOSTS, "lasting", "sublayers", "details")  # one for each host, and three of bugs that all hosts have
 

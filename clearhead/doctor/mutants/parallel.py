@@ -244,7 +244,7 @@ MUTANTS = [
         "accumulation-scale", "accumulation-mean"),
     row("pb70", "each tensor is clipped on its own",
         "p.grad = grad * shrink", "p.grad = grad * (MAX_GRAD / (grad.norm() + 1e-6)).clamp(max=1.0)",
-        "clip-before-unscale"),
+        "clip-each", "clip-before-unscale"),
     row("pb71", "small gradients are blown up to the limit",
         "(MAX_GRAD / (norm + 1e-6)).clamp(max=1.0)", "(MAX_GRAD / (norm + 1e-6))",
         "clip-before-unscale", "accumulation-scale"),

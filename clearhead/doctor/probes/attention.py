@@ -101,7 +101,7 @@ def future_scores(subject: Subject, view: View, model: nn.Module, path: str = ""
                 found["step"] = mask_step(call.mask, future) if additive else 0.0
                 return found
     for softmax in seen.softmaxes:
-        maps = softmax.maps(length, length)
+        maps = softmax.maps(length, length, spare=True)
         if maps is None:
             continue
         scores = maps[0].double()

@@ -2,7 +2,8 @@
 
 Matrix products are watched, and what becomes of their results: a view, a copy, a bias or a number keeps a result
 linear, everything else bends or mixes it. A middle that is narrower than both sides is a factorisation, and meant.
-A gate is there to bend: where two results are multiplied and neither was bent, it is worth a warning.
+A gate is there to bend: where two results are multiplied and neither was bent, it is worth a warning. So is a norm
+alone between two maps, where neither its input nor its output goes anywhere else.
 """
 
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from clearhead.doctor.finding import ERROR, WARNING, Finding
 from clearhead.doctor.subject import Subject, outputs
 from clearhead.doctor.watch import number, own_line
 
+NORMS = {"native_layer_norm", "_fused_rms_norm"}
 COPIES = {"clone", "_to_copy", "contiguous", "alias", "detach", "native_dropout"}
 
 
@@ -49,11 +51,13 @@ class Straight(TorchDispatchMode):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.names = {memory(p): name for name, p in model.named_parameters()}
-        self.vectors = {memory(p) for p in model.parameters() if p.dim() <= 1}
         self.linear: dict[int, Linear] = {}
         self.pairs: list[Pair] = []
         self.products: dict[int, tuple[Linear, str, Tensor]] = {}  # of two linear results; the tensor is kept alive
         self.gates: list[Pair] = []
+        self.normed: dict[int, tuple[Linear, int, Tensor]] = {}  # norms of linear results, and of whose memory
+        self.uses: dict[int, int] = {}  # how many operations read what lies in this memory
+        self.across: list[tuple[Pair, int, int]] = []  # two maps with a norm between, and the memory of both its sides
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -62,10 +66,18 @@ class Straight(TorchDispatchMode):
         name = func._schema.name.split("::")[1]
         result = out[0] if isinstance(out, tuple) and out else out
         if isinstance(result, Tensor) and result.is_floating_point():
+            for read in {memory(x) for x in args if isinstance(x, Tensor)} - {memory(result)}:
+                self.uses[read] = self.uses.get(read, 0) + 1
             self.note(name, args, result)
         return out
 
+    def only_normed(self) -> list[Pair]:
+        """Maps with nothing but a norm between them, of which nothing else reads either side."""
+        return [pair for pair, *sides in self.across if all(self.uses[side] == 1 for side in sides)]
+
     def note(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
+        if name in NORMS and memory(args[0]) in self.linear:
+            self.normed[memory(out)] = (self.linear[memory(args[0])], memory(args[0]), out)
         if name in ("mm", "addmm") or (name == "bmm" and memory(args[1]) in self.names):
             left, matrix = args[-2:]
             before, product = self.linear.get(memory(left)), self.products.get(memory(left))
@@ -74,6 +86,10 @@ class Straight(TorchDispatchMode):
                 return
             if product is not None:
                 self.gates.append(Pair(product[0], self.names[memory(matrix)], out.size(-1), product[1]))
+            first = self.normed.get(memory(left))
+            if first is not None and left.size(-1) == first[0].outside:
+                pair = Pair(first[0], self.names[memory(matrix)], out.size(-1), own_line())
+                self.across.append((pair, first[1], memory(left)))
             if before is not None and left.size(-1) == before.outside:
                 self.pairs.append(Pair(before, self.names[memory(matrix)], out.size(-1), own_line()))
             self.linear[memory(out)] = Linear(self.names[memory(matrix)], left.size(-1), out.size(-1), out)
@@ -100,7 +116,10 @@ class Straight(TorchDispatchMode):
     def harmless(self, other: Any) -> bool:
         """A number or a bias."""
         other = other[0] if isinstance(other, tuple) and other else other
-        return number(other) is not None or (isinstance(other, Tensor) and memory(other) in self.vectors)
+        # of a stack of them, what is added is one row
+        return number(other) is not None or (
+            isinstance(other, Tensor) and memory(other) in self.names and other.dim() <= 1
+        )
 
 
 def run(subject: Subject) -> list[Finding]:
@@ -118,6 +137,11 @@ def run(subject: Subject) -> list[Finding]:
                 )
                 evidence = {"first": pair.first.name, "second": pair.second, "wide": middle > sides}
                 return [Finding("bend.missing", severity, message, evidence, (pair.where,))]
+    for pair in straight.only_normed():
+        if pair.first.outside >= min(pair.first.inside, pair.outside):
+            message = f"nothing but a norm stands between {pair.first.name} and {pair.second}, where others bend"
+            evidence = {"first": pair.first.name, "second": pair.second, "wide": True, "norm": True}
+            return [Finding("bend.missing", WARNING, message, evidence, (pair.where,))]
     for gate in straight.gates:
         message = f"nothing bends the gate that {gate.second} reads: it is the product of two linear maps"
         evidence = {"first": gate.first.name, "second": gate.second, "wide": True, "gate": True}

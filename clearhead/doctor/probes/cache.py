@@ -218,19 +218,25 @@ def reordered(subject: Subject, model: nn.Module, inputs: Inputs, outcome: Outco
     outcome.compare(subject.whole(model, dealt)[:, half:], tail, [1] * (length - half))
 
 
-def looked_at(subject: Subject) -> dict[str, str | int | bool]:
-    """What the attentions of a last single step work on, compared with the full pass; nothing where not seen."""
-    length = 7 + subject.prefix
+def looked_at(subject: Subject, failed: str) -> dict[str, str | int | bool]:
+    """What the attentions of a last piece work on, compared with the full pass; nothing where not seen."""
+    length = max(9, 3 * ((subject.spec.window or 0) // 3 + 2)) + subject.prefix  # chunks of three come out even
     model, inputs = subject.fresh(), subject.inputs(3, length, seed=6)
     source = inputs[0].size(1) if isinstance(subject.spec, EncoderDecoder) else 0
     with Watch() as watch:
         subject.whole(model, inputs)
     decoding = Decoding(subject, model, inputs)
+    ways = schedules(length, subject.prefix)
+    pieces = ways[failed] if failed in ways and ways[failed][-1] < length else singly(length, subject.prefix)
     try:
-        in_pieces(decoding, inputs[-1], singly(length, subject.prefix))
+        in_pieces(decoding, inputs[-1], pieces)
     except Exception:
         return {}
-    return first_difference(attended(watch.seen, length, source), attended(decoding.seen, 1, source))
+    fed = pieces[-1]
+    try:
+        return first_difference(attended(watch.seen, length, source), attended(decoding.seen, fed, source), length, fed)
+    except RuntimeError:
+        return {}  # a layout that cannot be read
 
 
 def report(subject: Subject, differing: dict[str, Outcome], outcomes: dict[str, Outcome]) -> Finding:
@@ -249,7 +255,7 @@ def report(subject: Subject, differing: dict[str, Outcome], outcomes: dict[str, 
         "place": worst.place,
         "size": worst.size / subject.spread(subject.views[0]),
         "window": subject.spec.window,
-        "looked": looked_at(subject),
+        "looked": looked_at(subject, name),
         "causal_flag": bool(flags),
         "kernel": any(decoding.kernel for decoding in decodings),
     }

@@ -86,8 +86,19 @@ def plain_tensors(subject: Subject) -> list[Finding]:
             if gap(before, subject.whole(twin, inputs)) > subject.tolerance(subject.views[0]):
                 full = f"{place}.{name}".lstrip(".")
                 message = f"{full} is a plain tensor: .to() and .half() leave it as it is, and it is not saved"
-                return [Finding("copy.unmoved", WARNING, message, {"name": full})]
+                over = shares_memory(built(subject, 0), place, name)
+                if over is not None:
+                    message += f"; it was made of {over}, and goes on without it"
+                severity = ERROR if over is not None else WARNING
+                return [Finding("copy.unmoved", severity, message, {"name": full, "tied": over is not None})]
     return []
+
+
+def shares_memory(model: nn.Module, place: str, name: str) -> str | None:
+    """The parameter whose memory a plain tensor shares, as long as nobody moves the model."""
+    value = getattr(model.get_submodule(place), name, None)
+    owners = {memory(p): own for own, p in model.named_parameters() if p.numel()}
+    return owners.get(memory(value)) if isinstance(value, Tensor) and value.numel() else None
 
 
 def deep(subject: Subject) -> list[Finding]:

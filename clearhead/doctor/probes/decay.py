@@ -57,7 +57,11 @@ def run(subject: Subject) -> list[Finding]:
         if not math.isfinite(rates[step]) or rates[step] < 0:
             message = f"the learning rate of update {step}{end} is {rates[step]:g}: it climbs the loss, or is no number"
             return [Finding("decay.negative", severity, message, {"step": step})]
-    found = [*zero(rates, steps, severity), *rising(rates, warmup, end), *jump(rates, warmup)]
+    found = [
+        *zero(rates, steps, severity),
+        *rising(rates, warmup, end),
+        *jump(rates, warmup, ERROR if warmup else WARNING),
+    ]
     if steps is None or found:
         return found
     return beyond(subject, rates, steps) or unfinished(rates, steps) or level(subject, rates, steps)
@@ -160,7 +164,7 @@ def rising(rates: dict[int, float], warmup: int, end: str) -> list[Finding]:
     return []
 
 
-def jump(rates: dict[int, float], warmup: int) -> list[Finding]:
+def jump(rates: dict[int, float], warmup: int, severity: str) -> list[Finding]:
     """Where the warm-up hands over, the rate does not fall off a cliff."""
     for step in range(max(2, warmup - 1), warmup + 3):
         if step in rates and step - 1 in rates and rates[step] < 0.5 * rates[step - 1]:
@@ -168,7 +172,7 @@ def jump(rates: dict[int, float], warmup: int) -> list[Finding]:
                 f"where the warm-up ends, the learning rate falls from {show(rates[step - 1])} to {show(rates[step])} "
                 f"within one update ({step})"
             )
-            return [Finding("decay.jump", WARNING, message, {"step": step})]
+            return [Finding("decay.jump", severity, message, {"step": step})]
         last, now = rates.get(step - 1, math.nan), rates.get(step, math.nan)
         rise, usual = now - last, last - rates.get(step - 2, math.nan)
         if rise > 0.05 * max(rates.values()) and rise > 4 * usual > 0:
@@ -176,7 +180,7 @@ def jump(rates: dict[int, float], warmup: int) -> list[Finding]:
                 f"where the warm-up ends, the learning rate leaps from {show(last)} to {show(now)} within one update "
                 f"({step}): the warm-up does not lead to where the decay begins"
             )
-            return [Finding("decay.jump", WARNING, message, {"step": step})]
+            return [Finding("decay.jump", severity, message, {"step": step})]
         around = [rates[near] for near in range(step - 2, step + 2) if near in rates]
         if len(around) == 4 and drops_at_once(around, max(rates.values())):
             message = (

@@ -90,7 +90,7 @@ def examine(subject: Subject, view: View) -> Finding | None:
         "relative": float(moved.max()) / spread,
         "modes": list(seen),
         "clean_modes": clean,
-        "depth_one_offsets": at_depth_one(subject, view, tolerance),
+        **at_depth_one(subject, view, tolerance),
         "scores": future_scores(subject, view, model, path),
     }
     only = f" (only in: {', '.join(seen)})" if clean else ""
@@ -101,13 +101,15 @@ def examine(subject: Subject, view: View) -> Finding | None:
     return Finding("future.visible", ERROR, message, evidence)
 
 
-def at_depth_one(subject: Subject, view: View, tolerance: float) -> list[int] | None:
-    """How far ahead a single layer sees; two layers see twice as far."""
+def at_depth_one(subject: Subject, view: View, tolerance: float) -> dict[str, list[int] | None]:
+    """How far ahead a single layer sees, and from where; two layers see twice as far, and what others have seen."""
     try:
         moved = leaks(subject, view, subject.model(layers=1), subject.tokens(2))
     except NotArmed:
-        return None
-    return sorted({int(j - i) for i, j in (moved > tolerance).nonzero().tolist()})
+        return {"depth_one_offsets": None, "depth_one_positions": None}
+    pairs = (moved > tolerance).nonzero().tolist()
+    offsets, positions = sorted({int(j - i) for i, j in pairs}), sorted({int(i) for i, _ in pairs})
+    return {"depth_one_offsets": offsets, "depth_one_positions": positions}
 
 
 def run(subject: Subject) -> list[Finding]:

@@ -124,7 +124,7 @@ def asked_again(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...], 
         except Raised:
             continue
         if found:
-            return found
+            return [kept("the first one again")] if otherwise(subject, model, inputs, tokens) else found
     if isinstance(subject.spec, EncoderDecoder) and (found := from_longer_start(subject, model)):
         return found
     again = attempt(subject, model, inputs)
@@ -137,6 +137,14 @@ def asked_again(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...], 
         message = f"asked for {COUNT} tokens, generate() gives {counts[COUNT]}; asked for 2, {counts[2]}"
         return [Finding("generate.count", ERROR if more else WARNING, message, {"more": more})]
     return []
+
+
+def otherwise(subject: Subject, model: nn.Module, inputs: tuple[Tensor, ...], tokens: Tensor) -> bool:
+    """Is a prompt that was continued before continued in another way now?"""
+    try:
+        return not torch.equal(attempt(subject, model, inputs), tokens)
+    except Raised:
+        return True
 
 
 def from_longer_start(subject: Subject, model: nn.Module) -> list[Finding]:

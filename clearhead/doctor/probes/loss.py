@@ -42,7 +42,8 @@ def paddings(subject: Subject, inputs: tuple[Tensor, ...]) -> tuple[int, ...]:
 
 def unlikely(subject: Subject) -> tuple[int, ...]:
     """Tokens other than padding that a loss may ignore by mistake."""
-    return tuple(token for token in (0, 1, 2) if token not in (subject.source_pad, subject.pad))
+    near = (0, 1, 2) if subject.pad is None or subject.pad < 2 else (0, 1, 2, subject.pad - 1, subject.pad + 1)
+    return tuple(t for t in near if t < subject.vocab and t not in (subject.source_pad, subject.pad))
 
 
 def logits_for(

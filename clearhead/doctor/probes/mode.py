@@ -2,7 +2,7 @@
 
 import torch
 
-from clearhead.doctor.finding import ERROR, WARNING, Finding
+from clearhead.doctor.finding import ERROR, Finding
 from clearhead.doctor.probes import show
 from clearhead.doctor.subject import Subject, View, gap
 from clearhead.doctor.watch import Watch
@@ -68,5 +68,5 @@ def training(subject: Subject, view: View, tolerance: float) -> list[Finding]:
         two = subject.quiet(view, model, tokens)
         if torch.equal(one, two):
             message = f"built with dropout={subject.sizes.get('dropout')}, but two training passes agree: it never acts"
-            findings.append(Finding("mode.no-dropout", WARNING, message, {}))
+            findings.append(Finding("mode.no-dropout", ERROR, message, {}))
     return findings

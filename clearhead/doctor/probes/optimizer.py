@@ -3,6 +3,7 @@
 import torch
 
 from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
+from clearhead.doctor.layered import stacks
 from clearhead.doctor.subject import Subject
 from clearhead.errors import InputError
 
@@ -31,12 +32,13 @@ def run(subject: Subject) -> list[Finding]:
         findings.append(Finding("optimizer.still", WARNING, message, {"names": names}))
     if any(group.get("maximize") for group in optimizer.param_groups):
         findings.append(Finding("optimizer.uphill", ERROR, "the optimizer is told to maximize the loss", {}))
+    stacked = stacks(subject)
     decayed = [
         named[id(p)]
         for group in optimizer.param_groups
         if group.get("weight_decay", 0)
         for p in group["params"]
-        if id(p) in named and p.dim() <= 1
+        if id(p) in named and p.dim() <= 1 + (named[id(p)] in stacked)
     ]
     if decayed:
         message = f"weight decay acts on {len(decayed)} gains and biases: {', '.join(decayed[:4])}"

@@ -21,6 +21,16 @@ def sees_ahead(subject: Subject, model: nn.Module, tokens: Tensor, documents: Te
     return gap(both[0][:, :last], both[1][:, :last]) > subject.tolerance(subject.views[0])
 
 
+def sees_others(subject: Subject, model: nn.Module, tokens: Tensor, documents: Tensor, number: int) -> bool:
+    """Do other tokens in the documents before it move the outputs of a document?"""
+    spec: Any = subject.spec
+    changed = torch.where(documents < number, subject.other(tokens), tokens)
+    with torch.no_grad():
+        both = [outputs(subject.call("packed", spec.packed, model, x, documents)) for x in (tokens, changed)]
+    own = documents[0] == number
+    return gap(both[0][:, own], both[1][:, own]) > subject.tolerance(subject.views[0])
+
+
 def run(subject: Subject) -> list[Finding]:
     spec: Any = subject.spec
     if getattr(spec, "packed", None) is None:
@@ -42,6 +52,13 @@ def run(subject: Subject) -> list[Finding]:
             )
             ahead = sees_ahead(subject, model, tokens, documents)
             message += "; packed, a token sees what follows it" if ahead else ""
-            return [Finding("packed.differs", ERROR, message, {"document": number, "ahead": ahead})]
+            evidence = {
+                "document": number,
+                "ahead": ahead,
+                "visible": number > 0 and sees_others(subject, model, tokens, documents, number),
+                "relative": size / subject.spread(view),
+                "positions": spec.positions,
+            }
+            return [Finding("packed.differs", ERROR, message, evidence)]
         start += text.size(1)
     return []

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.finding import ERROR, NOTE, WARNING, Finding
+from clearhead.doctor.gradients import wrong_gradient
 from clearhead.doctor.influence import by_change, by_gradient
+from clearhead.doctor.layered import kin, parts, stacks
 from clearhead.doctor.subject import Subject, gap
 from clearhead.doctor.watch import Watch
 
@@ -78,14 +80,16 @@ def gradients(subject: Subject) -> list[Finding]:
     (out * torch.randn_like(out)).sum().backward()
     tables, straight = watched(subject, model.eval())
     detached, unused, detached_rows, unused_rows = [], [], list[Rows](), list[Rows]()
-    for name, parameter in model.named_parameters():
-        if not parameter.requires_grad or not parameter.is_floating_point():
+    for part in parts(model, stacks(subject)):
+        name, parameter, gradient = part.name, part.view(), part.gradient()
+        if not part.parameter.requires_grad or not parameter.is_floating_point():
             continue
-        gradient = parameter.grad
         if gradient is None or not gradient.any():
             if moves(subject, model, parameter, size=TINY):
                 detached.append(name)
-            elif (gradient is None or parameter.dim() > 1) and not moves(subject, model, parameter):
+            elif (gradient is None or parameter.dim() > 1 or part.row is not None) and not moves(
+                subject, model, parameter
+            ):
                 unused.append(name)
         elif parameter.dim() > 1 and parameter.data_ptr() not in tables:
             for axis in output_axes(subject, parameter, straight):
@@ -93,14 +97,37 @@ def gradients(subject: Subject) -> list[Finding]:
                 if int(rows.sum()) < (2 if parameter.dim() == 2 else 1):
                     continue
                 # a unit that ReLU has silenced for all these tokens moves nothing a little, and something a lot
-                if axis == 0 and read_by_length(subject, model, name, rows):
+                if axis == 0 and part.row is None and read_by_length(subject, model, name, rows):
                     continue
                 found = (name, int(rows.sum()), whole_heads(subject, parameter, rows, axis))
                 if each_moves(subject, model, parameter, rows, axis):
                     detached_rows.append(found)
                 elif not moves(subject, model, parameter, rows, axis=axis):
                     unused_rows.append(found)
-    return told(detached, unused, detached_rows, unused_rows)
+    return told(detached, unused, detached_rows, unused_rows, left_out(subject, model, unused))
+
+
+def left_out(subject: Subject, model: nn.Module, unused: list[str]) -> list[str]:
+    """Those of the unused parameters that another layer has and uses; and matrices and gains that no layer uses."""
+    of_layers = kin(subject) if unused else {}
+    names = [part.name for part in parts(model, stacks(subject))]
+    used = {of_layers[name] for name in names if name in of_layers and name not in unused}
+    built = {part.name: part.view() for part in parts(subject.raw(), stacks(subject))}
+    large = {name for name, p in built.items() if p.dim() > 1 or bool((p == 1).all())}
+    found = [name for name in unused if name in of_layers and (of_layers[name] in used or name in large)]
+    for seed in (1, 2, 3) if found else ():  # an expert may have had no tokens
+        other = subject.fresh(seed)
+        torch.manual_seed(seed)
+        out = subject.forward(other, subject.inputs(16, 20, seed=40 + seed))
+        (out * torch.randn_like(out)).sum().backward()
+        heard = {p.name for p in parts(other, stacks(subject)) if (g := p.gradient()) is not None and bool(g.any())}
+        found = [name for name in found if name not in heard]
+    return found
+
+
+def pattern(name: str) -> str:
+    """The name of a parameter in any layer."""
+    return re.sub(r"\d+", "#", name)
 
 
 def whole_heads(subject: Subject, parameter: Tensor, rows: Tensor, axis: int) -> int:
@@ -151,7 +178,9 @@ def read_by_length(subject: Subject, model: nn.Module, name: str, unused: Tensor
     return fewer < len(used)
 
 
-def told(detached: list[str], unused: list[str], detached_rows: list[Rows], unused_rows: list[Rows]) -> list[Finding]:
+def told(
+    detached: list[str], unused: list[str], detached_rows: list[Rows], unused_rows: list[Rows], left_out: list[str]
+) -> list[Finding]:
     findings = []
     if detached or detached_rows:
         names = detached + [f"{rows} rows of {name}" for name, rows, _ in detached_rows]
@@ -159,7 +188,10 @@ def told(detached: list[str], unused: list[str], detached_rows: list[Rows], unus
         findings.append(Finding("parameters.detached", ERROR, message, {"names": names, "whole": False}))
     if unused:
         message = f"{len(unused)} parameters move nothing and get no gradient: {', '.join(unused[:4])}"
-        findings.append(Finding("parameters.unused", WARNING, message, {"names": unused}))
+        if left_out:
+            message += f"; every layer has its own {left_out[0]}"
+        evidence = {"names": unused, "layers": bool(left_out)}
+        findings.append(Finding("parameters.unused", ERROR if left_out else WARNING, message, evidence))
     if unused_rows:
         name, rows, heads = max(unused_rows, key=lambda found: found[2])
         what = f"{heads} whole heads" if heads else f"{rows} rows"
@@ -192,18 +224,18 @@ def names_of_one(model: nn.Module) -> dict[str, list[str]]:
     groups: dict[tuple[int, str], list[str]] = defaultdict(list)
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if parameter.dim() > 1:
-            groups[id(parameter), re.sub(r"\d+", "#", name)].append(name)
+            groups[id(parameter), pattern(name)].append(name)
     most: dict[str, list[str]] = {}
-    for (_, pattern), names in groups.items():
-        most[pattern] = max(most.get(pattern, []), names, key=len)
+    for (_, shape), names in groups.items():
+        most[shape] = max(most.get(shape, []), names, key=len)
     return most
 
 
 def same_in_layers(one: nn.Module, three: nn.Module) -> tuple[str, str] | None:
     """Two names of one matrix in different layers; a tie between parts of one list does not grow with the layers."""
     before = names_of_one(one)
-    for pattern, names in names_of_one(three).items():
-        if len(names) > max(1, len(before.get(pattern, []))):
+    for shape, names in names_of_one(three).items():
+        if len(names) > max(1, len(before.get(shape, []))):
             return names[0], names[1]
     return None
 
@@ -230,9 +262,11 @@ def called_again(subject: Subject, one: nn.Module, three: nn.Module) -> str | No
 def identical(subject: Subject) -> list[Finding]:
     """Matrices that start out equal without being the same."""
     groups: dict[tuple[int, ...], list[tuple[str, Tensor]]] = defaultdict(list)
-    for name, parameter in subject.raw().named_parameters():
-        if parameter.dim() > 1 and parameter.requires_grad and parameter.numel() > 4 and parameter.std() > 0:
-            groups[tuple(parameter.shape)].append((name, parameter))
+    for part in parts(subject.raw(), stacks(subject)):
+        parameter = part.view()
+        trained = part.parameter.requires_grad
+        if parameter.dim() > 1 and trained and parameter.numel() > 4 and parameter.std() > 0:
+            groups[tuple(parameter.shape)].append((part.name, parameter))
     pairs = [
         (first, second)
         for group in groups.values()
@@ -244,7 +278,7 @@ def identical(subject: Subject) -> list[Finding]:
         return []
     message = f"{pairs[0][0]} and {pairs[0][1]} start out equal ({len(pairs)} such pairs): copied, not initialised"
     # layers differ by their numbers; an embedding and a head that start out equal were meant to be tied
-    layers = any(re.sub(r"\d+", "#", first) == re.sub(r"\d+", "#", second) for first, second in pairs)
+    layers = any(pattern(first) == pattern(second) for first, second in pairs)
     return [Finding("parameters.identical", ERROR, message, {"pairs": len(pairs), "layers": layers})]
 
 
@@ -305,4 +339,5 @@ def run(subject: Subject) -> list[Finding]:
     if not (subject.repeatable or subject.silenced):
         return found
     trained = gradients(subject)
-    return [*trained, *([] if trained else cut_off(subject)), *found, *saved(subject)]
+    cut = [] if any(f.id == "parameters.detached" for f in trained) else cut_off(subject) or wrong_gradient(subject)
+    return [*trained, *cut, *found, *saved(subject)]

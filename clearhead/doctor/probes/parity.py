@@ -28,4 +28,6 @@ def run(subject: Subject) -> list[Finding]:
     if size <= limit * spread:
         return []
     message = f"with the reference weights the outputs differ from the reference by {show(size)}; spread {show(spread)}"
-    return [Finding("parity.differs", ERROR, message, {"relative": size / spread})]
+    grouped = "kv_heads" in subject.names and subject.sizes.get("kv_heads") != subject.sizes.get("heads")
+    evidence = {"relative": size / spread, "grouped": grouped}
+    return [Finding("parity.differs", ERROR, message, evidence)]

@@ -15,6 +15,7 @@ from clearhead.doctor.probes import show
 from clearhead.doctor.subject import Subject, View, gap
 from clearhead.doctor.watch import Watch
 
+HIDDEN = 1e3  # so far below a token's score for itself are the keys that a mask hides
 RELATIVE = ("rotary", "alibi", "relative")
 
 
@@ -78,7 +79,10 @@ def neighbours(subject: Subject, view: View) -> Finding | None:
     if not same:
         return None
     message = f"swapping {view.token}s {same[0]} and {same[0] + 1} moves no later output: their positions collide"
-    return Finding("position.collide", ERROR, message, {"view": view.name, "places": same})
+    # beyond the window of the last output, the edge of another output's window tells some places apart
+    inside = [place for place in places if window is None or place >= 11 - window]
+    evidence = {"view": view.name, "places": same, "all": set(inside) <= set(same)}
+    return Finding("position.collide", ERROR, message, evidence)
 
 
 def constant_input(subject: Subject, view: View) -> Finding | None:
@@ -102,6 +106,33 @@ def constant_input(subject: Subject, view: View) -> Finding | None:
         )
         return Finding("position.not-relative", ERROR, message, {"view": view.name, "output": True})
     return None
+
+
+def shifted(subject: Subject, view: View) -> Finding | None:
+    """Past the reach of all windows, the tokens before change nothing; nor may it matter that they were there."""
+    window, layers = subject.spec.window, subject.sizes.get("layers")
+    if subject.spec.positions not in RELATIVE or not view.causal or window is None or subject.prefix:
+        return None
+    model: nn.Module | None = shallow(subject, view)
+    depth = 1 if model is not None else layers
+    model = model if model is not None else subject.model()
+    if not isinstance(depth, int) or depth * (window - 1) > 60:
+        return None
+    tokens = subject.tokens(2, depth * (window - 1) + 4, seed=18)
+    others = torch.cat([subject.other(tokens)[:, :3], tokens[:, 3:]], dim=1)
+    whole = subject.quiet(view, model, tokens)[:, -1]
+    tolerance = max(subject.tolerance(view), 1e-6 * subject.spread(view))
+    if gap(whole, subject.quiet(view, model, others)[:, -1]) > tolerance:
+        return None  # it sees them: the reach probe says so
+    size = gap(whole, subject.quiet(view, model, tokens[:, 3:])[:, -1])
+    if size <= tolerance:
+        return None
+    message = (
+        f"without three {view.token}s that lie beyond every window the last output moves by {show(size)}: what "
+        f"{subject.spec.positions} positions do depends on where a token stands, not on the distance alone"
+    )
+    evidence = {"view": view.name, "output": True, "shifted": True, "relative": size / subject.spread(view)}
+    return Finding("position.not-relative", ERROR, message, evidence)
 
 
 def first_is_special(subject: Subject, view: View, tokens: Tensor) -> bool:
@@ -164,6 +195,51 @@ def by_distance(subject: Subject, view: View) -> list[Finding]:
     return findings
 
 
+def spread_over_distances(apart: Tensor, sign: int, farthest: int) -> float:
+    """How far the scores of one token at different distances are apart, on one side."""
+    lines = [apart.diagonal(offset=sign * distance, dim1=-2, dim2=-1)[:, 1] for distance in range(1, farthest)]
+    return float(torch.stack(lines).std(dim=0).max()) if len(lines) > 1 else 0.0
+
+
+def some_layers(subject: Subject, view: View) -> Finding | None:
+    """Where some attentions tell distances apart, those of the other layers do, too; leaving some out may be meant."""
+    if subject.spec.positions not in RELATIVE:
+        return None
+    length, window = 13, subject.spec.window or 13
+    tokens = torch.full((1, length), int(subject.tokens(1, 1)[0, 0]))
+    with torch.enable_grad(), Watch() as watch:  # without gradients PyTorch's layers run as one operation
+        subject.run(view, subject.model(), tokens)
+    blind, seeing, one_sided = [], 0, list[str]()
+    for scores, where in watch.seen.maps(length, length):
+        apart = (scores - scores.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)).double()
+        lines = [apart.diagonal(offset=-distance, dim1=-2, dim2=-1)[:, 1:] for distance in range(1, min(11, window))]
+        reach = next((n for n, line in enumerate(lines) if float(line.abs().max()) > HIDDEN), len(lines)) + 1
+        if reach < 3:
+            continue  # a window too short to tell distances apart
+        rounding = 1e-9 * max(1.0, float(scores.diagonal(dim1=-2, dim2=-1).abs().max()))
+        if max(float(line.abs().max()) for line in lines[: reach - 1]) <= rounding:
+            blind.append(where)
+        else:
+            seeing += 1
+            sides = [spread_over_distances(apart, sign, reach) for sign in (-1, 1)]
+            if not view.causal and min(sides) <= rounding < 1e-3 * max(sides):
+                one_sided.append(where)
+    if one_sided:
+        message = (
+            f"where {view.token}s on one side get another score at every distance, all those on the other side get the "
+            "same: their order is not known"
+        )
+        return Finding("position.collide", ERROR, message, {"view": view.name, "side": True}, tuple(one_sided[:1]))
+    if not blind or not seeing:
+        return None
+    message = (
+        f"of {seeing + len(blind)} attentions over {view.token}s, {len(blind)} give one token repeated the same score "
+        f"at every distance: {subject.spec.positions} positions do not reach them"
+    )
+    evidence = {"view": view.name, "blind": len(blind)}
+    return Finding("position.layers", WARNING, message, evidence, tuple(dict.fromkeys(blind)))
+
+
 def paper_slopes(heads: int) -> list[float]:
     """The slopes of the ALiBi paper, for any number of heads."""
     power = 2 ** math.floor(math.log2(heads))
@@ -197,8 +273,10 @@ def run(subject: Subject) -> list[Finding]:
             except NotArmed as reason:
                 unasked.append(str(reason))
         findings.append(constant_input(subject, view))
+        findings.append(some_layers(subject, view))
         if view.aligned:
-            findings += by_distance(subject, view)
+            told = by_distance(subject, view)
+            findings += told or [shifted(subject, view)]
     found = [finding for finding in findings if finding is not None]
     if unasked and not found:
         raise NotArmed(unasked[0])

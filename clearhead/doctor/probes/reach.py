@@ -52,8 +52,20 @@ def run(subject: Subject) -> list[Finding]:
             may = must
         else:
             must, may = allowed(subject, view, length, depth)
+            if depth == 1 and window is None and slides(must, visible):
+                whole = by_change(subject, view, subject.model(), tokens)
+                visible = whole > 2 * min(subject.noise(view), 1e-6 * subject.spread(view))
         findings += judge(subject, view, moved, visible, must, may)
     return findings
+
+
+def slides(must: Tensor, visible: Tensor) -> bool:
+    """Does one layer see all tokens up to some distance, and none beyond? Then others may see them: layers in turns."""
+    index = torch.arange(len(must))
+    distance = (index[:, None] - index[None, :]).abs()
+    lost = must & ~visible
+    nearest = int(distance[lost].min()) if lost.any() else 0
+    return nearest > 1 and bool((lost == (must & (distance >= nearest))).all())
 
 
 def judge(subject: Subject, view: View, moved: Tensor, visible: Tensor, must: Tensor, may: Tensor) -> list[Finding]:

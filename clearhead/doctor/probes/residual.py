@@ -6,63 +6,22 @@ silencing the feed-forward layer takes away what attention found. Where it start
 sub-layer and not in the other, some gains of a silenced layer matter and others do not.
 """
 
-import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 import torch
 from torch import nn
 
 from clearhead.doctor.activated import after_activation
 from clearhead.doctor.finding import ERROR, WARNING, Finding, NotArmed
+from clearhead.doctor.layered import Layers, numbered, parts, silenced, stacks
 from clearhead.doctor.probes import show
 from clearhead.doctor.subject import Subject, View, gap
-
-Layers = dict[tuple[str, int], list[str]]  # what comes before the number of a layer, and the number: its parameters
-
-
-def numbered(deep: Iterable[str], shallow: set[str]) -> Layers:
-    """The parameters of each layer of each stack: those whose names continue in a deeper model."""
-    deep = list(deep)
-    stems = set()
-    for name in deep:
-        if name in shallow:
-            continue
-        for found in re.finditer(r"\d+", name):
-            before, after = name[: found.start()], name[found.end() :]
-            if any(f"{before}{smaller}{after}" in shallow for smaller in range(int(found.group()))):
-                stems.add((before, after))
-    layers: Layers = defaultdict(list)
-    for name in deep:
-        for before, after in stems:
-            middle = name[len(before) : len(name) - len(after)]
-            if name.startswith(before) and name.endswith(after) and middle.isdigit():
-                layers[before, int(middle)].append(name)
-                break
-    return layers
-
-
-@contextmanager
-def silenced(model: nn.Module, names: Iterable[str]) -> Iterator[None]:
-    """These parameters at zero for a while."""
-    wanted = set(names)
-    chosen = [p for name, p in model.named_parameters() if name in wanted]
-    kept = [p.detach().clone() for p in chosen]
-    with torch.no_grad():
-        for parameter in chosen:
-            parameter.zero_()
-        try:
-            yield
-        finally:
-            for parameter, old in zip(chosen, kept, strict=True):
-                parameter.copy_(old)
 
 
 def tokens_arrive(subject: Subject, view: View, model: nn.Module, names: Iterable[str]) -> bool:
     """With these matrices at zero, do other tokens still give other outputs?"""
     tokens = subject.tokens(2, 7, seed=63)
-    with silenced(model, names):
+    with silenced(model, names, stacks(subject)):
         moved = gap(subject.quiet(view, model, tokens), subject.quiet(view, model, subject.other(tokens)))
     return moved > subject.tolerance(view)
 
@@ -73,11 +32,12 @@ def layers_of(subject: Subject) -> tuple[nn.Module, Layers, Layers]:
         raise NotArmed("build takes no layers")
     count = int(subject.sizes.get("layers", 2))
     deep, shallow = subject.model(layers=count + 1), subject.raw(layers=count)
-    known = {name for name, _ in shallow.named_parameters()}
-    matrices = numbered([name for name, p in deep.named_parameters() if p.dim() > 1], known)
+    stacked = stacks(subject)
+    known = {part.name for part in parts(shallow, stacked)}
+    matrices = numbered([part.name for part in parts(deep, stacked) if part.view().dim() > 1], known)
     if not matrices:
         raise NotArmed("a deeper build has no numbered layers of its own")
-    built = dict(subject.raw(layers=count + 1).named_parameters())
+    built = {part.name: part.view() for part in parts(subject.raw(layers=count + 1), stacked)}
     gains = {name: p.numel() for name, p in built.items() if p.dim() == 1 and bool((p == 1).all())}
     # those of queries and keys are narrower than the stream
     width = subject.sizes.get("width", max(gains.values(), default=0))
@@ -128,10 +88,10 @@ def around_feed_forward(subject: Subject) -> Finding | None:
 def normed(subject: Subject, model: nn.Module, layers: Layers, gains: Layers) -> Finding | None:
     """Where the maps of a layer are silent, either all of its gains matter (norms after the sum) or none (before)."""
     for place in [place for place in gains if place[1] in (0, max(number for _, number in gains))]:
-        parameters = dict(model.named_parameters())
+        parameters = {part.name: part.view() for part in parts(model, stacks(subject))}
         order = [name for name in parameters if name in gains[place]]
         moved: dict[str, float] = {}
-        with silenced(model, layers.get(place, [])):
+        with silenced(model, layers.get(place, []), stacks(subject)):
             if not layers.get(place) or not all(tokens_arrive(subject, view, model, []) for view in subject.views):
                 continue
             for name in order:

@@ -105,13 +105,23 @@ def cosine(a: Tensor, b: Tensor) -> float:
 
 def readings(subject: Subject, model: nn.Module, batches: list[Batch], whole: Tensor) -> dict[str, Tensor]:
     parts = [gradient(subject, model, batch) for batch in batches]
-    return {
+    each = clipped_each(subject, model, whole)
+    known: dict[str, Any] = {
         WHOLE: whole,
-        MEANS: sum(parts) / len(parts),  # type: ignore[dict-item]
+        MEANS: sum(parts) / len(parts),
         "the last micro-batch alone": parts[-1],
         "the first micro-batch alone": parts[0],
         "the gradient with its sign turned": -whole,
     }
+    return known | ({"the gradient with each tensor clipped by itself": each} if angle(each, whole) > 0.05 else {})
+
+
+def clipped_each(subject: Subject, model: nn.Module, whole: Tensor) -> Tensor:
+    """The gradient as it is if every parameter's part of it is clipped alone."""
+    if subject.spec.clip is None:
+        return whole
+    parts = whole.split([p.numel() for p in model.parameters()])
+    return torch.cat([part * min(1.0, subject.spec.clip / max(float(part.norm()), 1e-30)) for part in parts])
 
 
 def run(subject: Subject) -> list[Finding]:
@@ -189,7 +199,8 @@ def equally_large(subject: Subject, model: nn.Module) -> list[Finding]:
     if not moved.any():
         return [*findings, Finding("update.nothing", ERROR, "update() changed no parameter", {})]
     several = optimizer.steps > 1
-    fits = min(known, key=lambda name: angle(moved, known[name]))
+    # of sums the mean of the parts has the same direction: it is the sum that is followed
+    fits = WHOLE if angle(moved, whole) < 1e-3 else min(known, key=lambda name: angle(moved, known[name]))
     if fits not in (WHOLE, MEANS) and angle(moved, whole) > 1e-2:
         findings.append(wrong_way(fits, moved, whole, "the same size"))
     elif angle(moved, known[fits]) > 5e-2:
@@ -279,7 +290,7 @@ def second_step(subject: Subject, model: nn.Module, optimizer: Noting, fits: str
     left = grads(model)
     batches, together = micro_batches(subject, 84, equal=True)
     whole = gradient(subject, model, together)
-    own = whole if count == 1 else readings(subject, model, batches, whole)[fits]
+    own = whole if count == 1 else readings(subject, model, batches, whole).get(fits, whole)
     moved = step(subject, model, optimizer, batches if count > 1 else [together])
     if not left.any() or not moved.any() or angle(moved, own) < 2e-4:
         return []
