@@ -5,6 +5,7 @@ draw with that rate, and with every draw at its mean a training pass must give w
 """
 
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -168,20 +169,24 @@ def told_not_to(subject: Subject) -> list[Finding]:
     if told.off:
         message = f"in training mode {len(told.off)} places ask for dropout and say at the same time that it is off"
         return [Finding("dropout.off", WARNING, message, {"places": len(told.off)}, tuple(dict.fromkeys(told.off))[:3])]
-    usual = sorted(draw.rate for draw in draws(subject, model))
+    usual = rates_by_line(draws(subject, model))
     for path, forward in subject.spec.paths.items():
         with torch.no_grad(), Draws() as seen:
             subject.call(f"paths[{path!r}]", forward, model, *inputs)
-        rates = sorted(draw.rate for draw in seen.seen if draw.rate > 0)
-        # a path that works in pieces drops in more places than the whole
-        if rates and usual and (set(rates) != set(usual) or len(rates) < len(usual)):
+        rates = rates_by_line(draw for draw in seen.seen if draw.rate > 0)
+        if rates != usual and rates and usual:
             message = f"in training, forward drops in {told_rates(usual)}, the path {path!r} in {told_rates(rates)}"
             return [Finding("dropout.off", WARNING, message, {"places": abs(len(rates) - len(usual)), "path": path})]
     return []
 
 
+def rates_by_line(seen: Iterable[Draw]) -> list[float]:
+    """The rate of each line that drops: one that works in pieces or layer by layer is one line."""
+    return sorted(rate for _, rate in {(draw.where, draw.rate) for draw in seen})
+
+
 def told_rates(rates: list[float]) -> str:
-    return f"{len(rates)} places with {' and '.join(f'{rate:g}' for rate in sorted(set(rates)))}"
+    return f"{len(rates)} lines with {' and '.join(f'{rate:g}' for rate in sorted(set(rates)))}"
 
 
 def run(subject: Subject) -> list[Finding]:
