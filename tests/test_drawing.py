@@ -28,7 +28,7 @@ assert matplotlib.get_backend() == "template"
 
 
 def test_drawing_leaves_the_backend_alone(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").touch()
+    (tmp_path / "config.toml").write_text("[model]\nvocab_size = 9\n")
     rows = [{"step": step, "loss": 1 / step, "rate": 0.1, "norm": 1.0} for step in (1, 2)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = [sys.executable, "-c", DRAWN, str(tmp_path)]
