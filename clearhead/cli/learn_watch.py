@@ -19,6 +19,8 @@ from clearhead.cli.learn_view import (
 from clearhead.errors import InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from clearhead.learn.folder import Folder
@@ -139,6 +141,15 @@ class Watch:
         return True
 
 
+def stamps(folder: "Path") -> dict[str, int]:
+    """When each file was last written."""
+    found = {}
+    for entry in os.scandir(folder):
+        with contextlib.suppress(FileNotFoundError):  # an editor's, which lives for a moment
+            found[entry.name] = entry.stat().st_mtime_ns
+    return found
+
+
 def watch_folder(folder: "Folder") -> None:
     """Until q is pressed."""
     try:
@@ -149,11 +160,14 @@ def watch_folder(folder: "Folder") -> None:
 
     with Checker() as checker, single_keys():
         checker.warm()
-        view = Watch(folder, checker, screen())
+        view, before = Watch(folder, checker, screen()), stamps(folder.path)
         view.check()
         options = {"recursive": False, "step": 50, "debounce": 100, "rust_timeout": PAUSE, "yield_on_timeout": True}
         for changes in watch(folder.path, **options):  # type: ignore[arg-type]
             files = {os.path.basename(path) for _, path in changes}
+            if before:  # nobody watched while the first check ran
+                files |= {name for name, stamp in stamps(folder.path).items() if before.get(name) != stamp}
+                before = {}
             if files:
                 view.saved(files)
             while key := pressed():
