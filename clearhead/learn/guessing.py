@@ -61,12 +61,12 @@ ONLY = {
     "S = T": Likely("axis-swapped", "queries and keys are mistaken for each other somewhere"),
     "nothing is padded": Likely("padding-ignored", "the padding gets in somewhere"),
 }
-# part and situation: what is behind it where everything before was right, and no known mistake agrees
 OVERFLOW = Likely(
     "softmax-overflow",
     "right for small numbers: the exponential of hundreds is infinite, and of hundreds below zero it is 0; take each "
     "row's own largest number away first, as torch.softmax and log_softmax do",
 )
+# part and situation: what is behind it where everything before was right, and no known mistake agrees
 SITUATIONS = {
     ("attention", "scores of hundreds"): OVERFLOW,
     ("attention", "scores of hundreds, in float32"): OVERFLOW,

@@ -46,3 +46,11 @@ def test_changes_that_are_no_bugs_give_no_finding(row: Mutant) -> None:
 def test_healthy_hosts_in_other_precisions(host: str, variant: str, dtype: torch.dtype) -> None:
     report = check(replace(describe(host, variant), dtype=dtype), quick=True)
     assert report.findings == ()
+
+
+@pytest.mark.parametrize(("host", "variant"), [("capped", "plain"), ("unpadded", "mlm"), ("unpadded", "causal")])
+def test_what_was_a_false_alarm_is_none(host: str, variant: str) -> None:
+    """Layers that slide in turns, a sum that is clipped, a path that drops in pieces, scores that a mask hides."""
+    report = check(describe(host, variant), only=["reach", "position", "dropout", "update"])
+    assert report.findings == ()
+    assert {"reach", "position", "dropout", "update"} <= set(report.passed)

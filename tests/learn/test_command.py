@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -215,6 +216,23 @@ def test_dates_are_learned_by_the_learners_loop(tmp_path: Path, checker: Checker
     assert "ours, because not passed" not in said
     texts = ["Samstag, 3. März 2029", "le 14 juillet 1989", "2 Feb 1999"]
     assert translated(terminal, "runs/dates", texts) == by_hand(tmp_path, tmp_path / "runs" / "dates", texts)
+
+
+def test_what_is_saved_during_the_first_check_is_seen(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.run("learn", "start", ".")
+    path, begun = tmp_path / file_names()["bytepairs"], tmp_path / "begun"
+    slow = f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(1.5)\n"
+    path.write_text(path.read_text(encoding="utf-8") + slow, encoding="utf-8")
+    child = terminal.spawn("learn", "watch", seconds=60)
+    until = time.monotonic() + 60
+    while not begun.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    path.write_text(solution("bytepairs"), encoding="utf-8")
+    child.expect("the next exercise")
+    child.send("q")
+    child.expect(pexpect.EOF)
+    child.close()
 
 
 def test_watching_checks_at_every_save(tmp_path: Path) -> None:

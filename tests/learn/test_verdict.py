@@ -229,3 +229,16 @@ def test_the_picture_of_a_deep_stack_has_a_bar_for_each_layer() -> None:
     picture = learn.check("encoder", Residual=Residual, EncoderLayer=EncoderLayer, Encoder=Encoder).picture
     assert all("█" in line for line in picture.splitlines())
     assert len(picture.splitlines()) == 8
+
+
+def test_a_part_that_fails_only_where_its_picture_is_drawn_is_told() -> None:
+    def embed(tokens: Tensor, table: Tensor) -> Tensor:
+        if table.shape == (8, 16):  # the picture's
+            raise KeyError("no such row")
+        return table[tokens] * math.sqrt(table.size(1))
+
+    verdict = learn.check("embedding", embed)
+    assert (verdict.status, verdict.kind, verdict.message) == ("wrong", "runs", "embed fails")
+    assert "KeyError: 'no such row'" in verdict.got
+    assert verdict.line is not None
+    assert "raise KeyError" in verdict.line.text
