@@ -1,10 +1,10 @@
 """Every small change that could be made to a source file, each as a replacement of a few characters.
 
 The syntax tree says where a change makes sense, positions lead back to the text, so that a mutant prints as a diff.
-Left out is what no test could or should notice: docstrings, annotations, decorators, assertions (they are there for the
-type checker), that `strict=` is missing (an assertion, too), whatever stands inside an f-string, the words of errors and
-of the log, the order of arguments where it does not matter, `device=` (where the tests run there is only one), and in
-the two files that draw how a picture looks: sizes, colours, words, calls for nothing but their effect.
+Left out is what no test could or should notice: docstrings, annotations, decorators, assertions (they are there for
+the type checker), that `strict=` is missing (an assertion, too), whatever stands inside an f-string, the words of
+errors and of the log, the order of arguments where it does not matter, `device=` (where the tests run there is only
+one), and in the two files that draw how a picture looks: sizes, colours, words, calls for nothing but their effect.
 """
 
 import ast
